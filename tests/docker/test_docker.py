@@ -19,19 +19,20 @@ from crawlog.streams.engine.jars import kafka_version
 from crawlog.streams.settings.settings import Settings, to_environ
 from crawlog.streams.settings.sources import load
 from crawlog.streams.sink_groups import SINK_ENVIRONMENT
-from tests.support.processes import Process, crawlog
+from tests.support.machines import compose
+from tests.support.processes import Process, crawlog, until
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker" / "compose.yaml"
 DOCKERFILE = ROOT / "docker" / "Dockerfile"
 STAGES = ("fetch", "parse", "sink", "start")
+BROKERS = ("kafka-1", "kafka-2", "kafka-3")
 
 
 @pytest.fixture(scope="module")
 def services() -> dict[str, Any]:
-    """The services, anchors and merges resolved."""
-    resolved: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())["services"]
-    return resolved
+    """The services, anchors, merges and variables resolved."""
+    return compose({"KAFKA_PASSWORD": "one", "CRAWLOG_PASSWORD": "two", "METRICS_TOKEN": "three"})
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +82,8 @@ def test_the_workers_are_all_there(services: dict[str, Any]) -> None:
     for stage in STAGES:
         assert services[stage]["command"] == ["worker", stage]
         assert services[stage]["depends_on"] == {"topics": {"condition": "service_completed_successfully"}}
-    assert services["topics"]["depends_on"] == {"kafka": {"condition": "service_healthy"}}
-    assert services["kafka"]["healthcheck"]["test"]
+        assert "/tmp/ready" in services[stage]["healthcheck"]["test"][1]
+    assert services["topics"]["depends_on"] == {name: {"condition": "service_healthy"} for name in BROKERS}
 
 
 def test_the_commands_exist(services: dict[str, Any]) -> None:
@@ -96,9 +97,10 @@ def test_the_commands_exist(services: dict[str, Any]) -> None:
 
 def test_the_environment_is_valid_settings(services: dict[str, Any]) -> None:
     """No variable is unknown or wrong; all workers have the same, and the service an address beside them."""
-    others = {"kafka", "prometheus"}
+    others = {*BROKERS, "prometheus"}
     loaded = {name: load(environ=one["environment"]) for name, one in services.items() if name not in others}
-    assert loaded["fetch"].kafka.bootstrap == "kafka:9092"
+    assert loaded["fetch"].kafka.bootstrap == ",".join(f"{name}:9092" for name in BROKERS)
+    assert loaded["service"].service.users.keys() == {"admin"}
     assert loaded.pop("service").kafka == loaded["fetch"].kafka
     assert all(settings == loaded["fetch"] for settings in loaded.values())
 
@@ -111,17 +113,29 @@ def test_the_sink_writes_the_outputs_of_all_jobs(services: dict[str, Any]) -> No
     assert any(volume.endswith(f":{folder}") for volume in sink["volumes"])
 
 
-def test_the_broker_is_the_one_that_crawlog_runs(services: dict[str, Any]) -> None:
-    """The version of kafka.lock, and limits that fit the default settings."""
-    broker = services["kafka"]
-    assert broker["image"] == f"apache/kafka:{kafka_version()}"
-    assert int(broker["environment"]["KAFKA_MESSAGE_MAX_BYTES"]) == Settings().kafka.max_record_bytes
-    assert int(broker["environment"]["KAFKA_REPLICA_FETCH_MAX_BYTES"]) == Settings().kafka.max_record_bytes
+def test_the_brokers_are_those_that_crawlog_runs(services: dict[str, Any]) -> None:
+    """The version of kafka.lock, limits that fit the default settings, and an address of its own for each."""
+    for number, broker in enumerate((services[name] for name in BROKERS), 1):
+        given = broker["environment"]
+        assert broker["image"] == f"apache/kafka:{kafka_version()}"
+        assert int(given["KAFKA_MESSAGE_MAX_BYTES"]) == Settings().kafka.max_record_bytes
+        assert int(given["KAFKA_REPLICA_FETCH_MAX_BYTES"]) == Settings().kafka.max_record_bytes
+        assert given["KAFKA_NODE_ID"] == str(number)
+        assert f"{number}@{BROKERS[number - 1]}:9093" in given["KAFKA_CONTROLLER_QUORUM_VOTERS"]
+        host = given["KAFKA_ADVERTISED_LISTENERS"].rpartition("HOST://")[2]
+        assert broker["ports"] == [f"{host}:29092"]
 
 
 def test_only_loopback_is_published(services: dict[str, Any]) -> None:
-    """An unprotected broker is nothing for the network."""
+    """What has no TLS is not for a network."""
     assert all(port.startswith("127.0.0.1:") for service in services.values() for port in service.get("ports", []))
+
+
+def test_the_secrets_come_from_a_file_that_git_does_not_know() -> None:
+    """The head of the file names them all; without one of them Compose starts nothing."""
+    wanted = set(re.findall(r"\$\{(\w+):\?", COMPOSE.read_text()))
+    assert wanted == set(re.findall(r"[A-Z]+_[A-Z]+", COMPOSE.read_text().partition("name in ")[2].partition(";")[0]))
+    assert "docker/.env" in (ROOT / ".gitignore").read_text().splitlines()
 
 
 def test_named_volumes_are_declared(services: dict[str, Any]) -> None:
@@ -210,15 +224,17 @@ def test_the_services_crawl_together(services: dict[str, Any], cluster: Settings
     here["CRAWLOG_SINK__FOLDER"] = str(tmp_path / "results")
     output = tmp_path / "results" / "example" / "rows.jsonl"
 
-    def start(name: str, *command: str) -> Process:
-        environ = os.environ | services[name]["environment"] | here
+    def start(name: str, *command: str, ready: str = "") -> Process:
+        environ = os.environ | services[name]["environment"] | here | {"CRAWLOG_RUN__READY_FILE": ready}
         words = command or services[name]["command"]
         return crawlog(*words, env=environ, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=None)
 
     assert start("topics").wait() == 0
     stages = [name for name in STAGES for _ in range(services[name].get("deploy", {}).get("replicas", 1))]
-    workers = [start(name) for name in stages]
+    ready = [tmp_path / f"ready-{number}" for number in range(len(stages))]
+    workers = [start(name, ready=str(file)) for name, file in zip(stages, ready, strict=True)]
     try:
+        until(lambda: all(file.exists() for file in ready), "workers that are ready")
         assert start("client", "submit", *site.seeds, "--job", "example", "-o", "rows.jsonl", "--wait").wait() == 0
         rows = map(json.loads, output.read_text().splitlines())
         assert {row["url"]: row["status"] for row in rows} == site.expected
