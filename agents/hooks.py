@@ -1,7 +1,7 @@
-"""Calls a target at the end of a job: a POST behind the egress guard, or a command that the settings declare.
+"""Calls a target at the end of a job, or about an alert: a POST behind the egress guard, or a command of the settings.
 
 HookCall ─► target: URL, or NAME of `hooks.targets` ─┬─ URL ──► POST, signed by `hooks.secret` ──► 2xx: taken
-                                                     └─ command ─► the end on its standard input ─► exit code 0: taken
+                                                     └─ command ─► the body on its standard input ─► exit code 0: taken
 """
 
 import asyncio
@@ -47,19 +47,29 @@ class HookCaller:
         if target is None:
             known = ", ".join(sorted(hooks.targets)) or "none"
             return f"this worker's settings declare no target {call.target} (hooks.targets); there are: {known}"
+        return await self.send(target, call.body, call.id)
+
+    async def send(self, target: str, body: bytes, delivery: str) -> str:
+        """Sends JSON to a URL, or runs a command with it; why it was not taken, or empty.
+
+        Args:
+            delivery: Identifies what is sent: a receiver that gets it twice may drop the second one.
+
+        Raises: LeaseLost: nothing was sent.
+        """
         if target.startswith(("http://", "https://")):
-            return await self._post(target, call)
-        return await self._run(target, call)
+            return await self._post(target, body, delivery)
+        return await self._run(target, body)
 
     async def close(self) -> None:
         if self._client is not None:
             await self._client.close()
 
-    async def _post(self, url: str, call: HookCall) -> str:
+    async def _post(self, url: str, body: bytes, delivery: str) -> str:
         hooks = self._settings.hooks
-        headers = [("Content-Type", "application/json"), ("X-Crawlog-Delivery", call.id)]
+        headers = [("Content-Type", "application/json"), ("X-Crawlog-Delivery", delivery)]
         if hooks.secret:
-            headers.append(("X-Crawlog-Signature", signature(hooks.secret, call.body)))
+            headers.append(("X-Crawlog-Signature", signature(hooks.secret, body)))
         try:
             place = serialise(url)
         except (InvalidUrl, ValueError) as error:
@@ -73,7 +83,7 @@ class HookCaller:
                 max_bytes=ANSWER_BYTES,
                 asker=Asker(is_anonymous=True),
                 within_s=hooks.timeout_s,
-                record=RequestRecord("POST", headers=tuple(headers), body=call.body, keeps_cookies=False),
+                record=RequestRecord("POST", headers=tuple(headers), body=body, keeps_cookies=False),
             )
         )
         answer.held.give()
@@ -82,13 +92,13 @@ class HookCaller:
             return f"{answer.reason}{hint}"
         return "" if answer.http in TAKEN else f"it answered {answer.http}"
 
-    async def _run(self, command: str, call: HookCall) -> str:
+    async def _run(self, command: str, body: bytes) -> str:
         limit_s = self._settings.hooks.timeout_s
-        with tempfile.TemporaryFile() as body:  # a pipe of asyncio's is a socket, which no program opens as /dev/stdin
-            body.write(call.body)
-            body.seek(0)
+        with tempfile.TemporaryFile() as given:  # a pipe of asyncio's is a socket, which no program opens as /dev/stdin
+            given.write(body)
+            given.seek(0)
             try:
-                async with asyncio.timeout(limit_s), started(command, stdin=body, stdout=STDERR) as process:
+                async with asyncio.timeout(limit_s), started(command, stdin=given, stdout=STDERR) as process:
                     code = await process.wait()
             except TimeoutError:
                 return f"the command did not end within {limit_s:g} s (hooks.timeout_s)"

@@ -22,7 +22,8 @@ def exit_code(summary: "Summary") -> int:
         return outcome.DIFFERENT
     if summary.start_error:
         return outcome.DEAD_LETTERS
-    if summary.counts and summary.reason in _ends_in_vain(summary.counts) and _is_in_vain(summary, summary.counts):
+    counts = summary.counts
+    if counts and summary.reason in _ends_in_vain(counts) and jobs.is_in_vain(counts, summary.start_items):
         return outcome.NOTHING_FETCHED
     return outcome.DEAD_LETTERS if summary.dead else outcome.FINISHED
 
@@ -30,15 +31,6 @@ def exit_code(summary: "Summary") -> int:
 def _ends_in_vain(counts: JobCounts) -> tuple[str, ...]:
     """Ends for which it matters that no page came. One that somebody wished for does so only if answers came."""
     return "finished", "watching", "already_finished", *(("max_pages", "closed") if counts.statuses else ())
-
-
-def _is_in_vain(summary: "Summary", counts: JobCounts) -> bool:
-    """Whether no page could be fetched: none of the answers was a 2xx or a 304. Where nothing was asked for, `start`
-    may have given items all the same: by itself, or as a middleware answered its requests.
-    """
-    if (has_answered := jobs.has_answered(counts)) is not None:
-        return not has_answered
-    return not counts.fetched and bool(counts.failed or counts.refused or not summary.start_items)
 
 
 def as_json(summary: "Summary") -> str:
@@ -125,7 +117,7 @@ def _finish(summary: "Summary", counts: JobCounts) -> str:
     """The failures of a finished job; without any, whether each allowed URL was answered, if that is certain."""
     if summary.missing:
         return ", but the log is damaged, and some of it could not be made again"
-    if _is_in_vain(summary, counts) and not summary.start_error:
+    if jobs.is_in_vain(counts, summary.start_items) and not summary.start_error:
         return ", and nothing could be fetched" if not counts.fetched else ", and no answer was a page"
     lacks = [f"{outcome.counted(counts.failed, 'URL')} could not be fetched"] if counts.failed else []
     lacks += ["its `start` failed"] if summary.start_error else []
@@ -151,7 +143,7 @@ def _counted(summary: "Summary", counts: JobCounts) -> list[str]:
         told += [f"  {line}" for line in outcome.without_page(counts)]
         told.append(f"  this run: {outcome.counted(summary.pages, 'page')} in {summary.took_s:.1f} s{rate}")
     ended = counts.failed + counts.refused + counts.redirected + sum(counts.dropped.values())
-    if ended and _is_in_vain(summary, counts) and not counts.queued + counts.held:
+    if ended and jobs.is_in_vain(counts, summary.start_items) and not counts.queued + counts.held:
         asked = f"`crawlog why {shlex.quote(summary.seed)}`" if summary.seed else "`crawlog why` of one of its URLs"
         told.append(f"  nothing could be fetched: {asked} tells the reason")
     is_ended = summary.reason not in ("interrupted", "detached", "begun_again")  # else reports of fetch may lag behind

@@ -19,7 +19,7 @@ from crawlog.streams.control import has_begun_again, pages_done
 from crawlog.streams.errors import EngineError
 from crawlog.streams.fleet import DeadLetterReader, FleetState, FleetView, JobView, OutputView, ProgressReader
 from crawlog.streams.job_spec import limits_of, own_policy
-from crawlog.streams.jobs import EndSteps, ended, is_begun, is_final, remarks_of, traits
+from crawlog.streams.jobs import EndSteps, ended, is_begun, is_final, traits
 from crawlog.streams.log import Topics, has_topics, partition_count, read_partitions
 from crawlog.streams.requests import policy_of
 
@@ -366,7 +366,7 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
         job, end = state.job(self._summary.job), self._end(state)
         if job is None:
             return
-        self._summary.remarks = remarks_of(state.picture, job.name, job.epoch)
+        self._summary.remarks = state.picture.remarks_of(job.name, job.epoch)
         self._summary.counts = counts = end.counts if end is not None and end.counts is not None else job.counts
         before = self._before
         self.known = before if before is not None and before.epoch == job.epoch else None

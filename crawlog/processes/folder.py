@@ -3,7 +3,7 @@
 VERSION   the format's number
 kafka/    the local engine      state/   RocksDB, one a partition      logs/, run/   workers' logs, PID files
 sinks/    RocksDB, one a FILE   suspects/, trials/   pages that crashed their workers, or may do so
-query/    Parquet of what `crawlog query` read of the log
+query/    Parquet of what `crawlog query` read of the log      service/  its history of rates and alerts
 
 The data folder may belong to another user, for example as the root of a mounted volume. Its subfolders are private.
 """
@@ -22,7 +22,8 @@ import msgspec
 from crawlog.streams import files
 from crawlog.streams.errors import Misconfigured
 
-OURS = ("kafka", "logs", "query", "run", "sinks", "state", "suspects", "trials")  # The subfolders that crawlog makes
+# The subfolders that crawlog makes.
+OURS = ("kafka", "logs", "query", "run", "service", "sinks", "state", "suspects", "trials")
 
 # Raised when an older crawlog could no longer find the log in a folder. States and sinks have their own versions: a
 # state or sink of another version is folded again from the log.

@@ -11,7 +11,7 @@ import crawlog
 from crawlog.jobs.request import JobRequest
 from crawlog.jobs.schedules import ScheduleRequest
 
-from . import api_control, api_fleet, api_items, api_jobs, api_schedules
+from . import api_control, api_fleet, api_items, api_jobs, api_schedules, api_watch
 from .answers import ErrorBody
 from .endpoint import BASE, ApiEndpoint, handler_of
 from .routing import add
@@ -22,6 +22,7 @@ ENDPOINTS: tuple[ApiEndpoint, ...] = (
     *api_fleet.ENDPOINTS,
     *api_control.ENDPOINTS,
     *api_schedules.ENDPOINTS,
+    *api_watch.ENDPOINTS,
 )
 
 

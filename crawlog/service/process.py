@@ -121,6 +121,8 @@ def serve(load: "Callable[[], Settings]", told: Callable[[ServiceNote], None] | 
 async def _serve(settings: "Settings", told: Callable[[ServiceNote], None] | None) -> None:
     from crawlog.streams.fleet import FleetView
 
+    from . import watch
+
     files.want_open(FILES)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -130,7 +132,9 @@ async def _serve(settings: "Settings", told: Callable[[ServiceNote], None] | Non
     threading.Thread(target=_read_lost, args=(fleet,), name="lost-workers", daemon=True).start()
     token = own_token(data)
     listening = _listening(settings.service.address, settings.service.port)
-    async with serving(make_app(settings, fleet, token), listening):
+    app = make_app(settings, fleet, token)
+    watch.prepare(app, settings, fleet)
+    async with serving(app, listening):
         note = ServiceNote(settings.service.address, listening.getsockname()[1], os.getpid(), token)
         await asyncio.to_thread(note_service, data, note)
         log.info("serving", url=note.url)

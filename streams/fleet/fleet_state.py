@@ -13,7 +13,7 @@ from crawlog.schemas.control import CodeNote, Control, Finished, JobCopy, Parsed
 from crawlog.schemas.job_orders import NO_FLOW, OutputSpec, feed_name
 from crawlog.schemas.progress import FLEET, IDLE, JobCounts, Progress, stage_of
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, JobSpec
-from crawlog.streams.jobs import ControlState, FleetReports, Flow, ended, is_offered, remarks_of, traits
+from crawlog.streams.jobs import ControlState, FleetReports, Flow, ended, is_offered, traits
 
 from .job_views import JobViews, is_other
 from .lost_workers import GONE_S, LostWorkers
@@ -245,7 +245,7 @@ class FleetState:  # long: every view of jobs and workers is made of one state
             is_counted=self.is_counted(copy, end),
             rows=self._rows(copy),
             pace=self.paces.of(name, self.now),
-            remarks=remarks_of(self.picture, name, copy.epoch),
+            remarks=self.picture.remarks_of(name, copy.epoch),
             is_starting=self.is_starting(copy),
             is_fed=spec.fed,
             next_start=coming.at if (coming := self.control.next_start(copy)) is not None else 0.0,

@@ -15,7 +15,7 @@ from .commands import FREE, Commands, Orders, host_of
 from .control_state import ControlState, FollowedJobs, JobRevision, NextStart
 from .due import DueOrder, Dues, is_begun, is_offered
 from .finished import EndSteps
-from .fleet_reports import RECENT_S, FleetReports, ended, has_answered, remarks_of
+from .fleet_reports import RECENT_S, FleetReports, ended, has_answered, is_in_vain
 from .flow import Flow
 from .states import (
     OPERATOR,
@@ -58,8 +58,8 @@ __all__ = [
     "how_ended",
     "is_begun",
     "is_final",
+    "is_in_vain",
     "is_offered",
     "leads_to",
-    "remarks_of",
     "traits",
 ]

@@ -22,6 +22,15 @@ def has_answered(counts: JobCounts) -> bool | None:
     return any(code[:1] == "2" or code == "304" for code in counts.statuses) if counts.statuses else None
 
 
+def is_in_vain(counts: JobCounts, start_items: int = 0) -> bool:
+    """Whether no page could be fetched: none of the answers was a 2xx or a 304. Where nothing was asked for, `start`
+    may have given items all the same: by itself, or as a middleware answered its requests.
+    """
+    if (answered := has_answered(counts)) is not None:
+        return not answered
+    return not counts.fetched and bool(counts.failed or counts.refused or not start_items)
+
+
 def ended(counts: JobCounts) -> int:
     """Pages that a job has in the log. A refused URL has none."""
     return counts.fetched + counts.redirected + counts.failed
@@ -154,6 +163,17 @@ class FleetReports:
         """Rows of a job in its outputs; None if no output has reported any."""
         return max((rows for of, rows in self.rows.get(job, {}).values() if of == epoch), default=None)
 
+    def remarks_of(self, job: str, epoch: int) -> JobRemarks:
+        """What all parse workers say of a job's pages in an epoch; what they say of other epochs is left out."""
+        each = [one for of in self.remarks.values() if (one := of.get(job)) is not None and one.epoch == epoch]
+        return JobRemarks(
+            epoch,
+            sum(one.rowless for one in each),
+            next((one.first_rowless for one in each if one.first_rowless), ""),
+            next((one.lost_cookie for one in each if one.lost_cookie), ""),
+            sum(one.rows for one in each),
+        )
+
     def has_reported(self, pid: int) -> bool:
         """Whether a worker process has ever sent a report."""
         return pid in self._pids
@@ -191,18 +211,6 @@ class FleetReports:
         report = self.newest.get(("sink", output % len(ends))) if ends else None
         passed = report.passed if report is not None and job not in report.stuck else []
         return all(not end or (at < len(passed) and passed[at] >= end) for at, end in enumerate(ends))
-
-
-def remarks_of(reports: FleetReports, job: str, epoch: int) -> JobRemarks:
-    """What all parse workers say of a job's pages in an epoch; what they say of other epochs is left out."""
-    each = [one for of in reports.remarks.values() if (one := of.get(job)) is not None and one.epoch == epoch]
-    return JobRemarks(
-        epoch,
-        sum(one.rowless for one in each),
-        next((one.first_rowless for one in each if one.first_rowless), ""),
-        next((one.lost_cookie for one in each if one.lost_cookie), ""),
-        sum(one.rows for one in each),
-    )
 
 
 def _turns_of(report: Progress) -> int:

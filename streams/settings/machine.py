@@ -237,6 +237,9 @@ class Service(Section):
     tokens: dict[str, str | dict[str, str]] = Field(default_factory=dict, repr=False)
     """Tokens for programs (`Authorization: Bearer …`), by the name that is shown: to the token, to its hash, or to
     `{"token": …, "role": …}`."""
+    alert: Annotated[str, Field(repr=False)] = ""
+    """URL that gets a POST, or command that gets JSON on its standard input, once an alert is raised or cleared, as
+    `hooks.timeout_s` and `hooks.secret` have it."""
 
     @field_validator("hosts")
     @classmethod

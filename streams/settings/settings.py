@@ -62,6 +62,7 @@ NAMED_ONLY = (
     "security.trusted_keys",
     "service.address",
     "service.users",
+    "service.alert",
     "service.tokens",
     "sink.folder",
     "sink.outputs",

@@ -18,6 +18,7 @@ from crawlog.streams.settings import Settings
 from tests.support.crawls import PAGES, Numbered, site
 from tests.support.logins import login
 from tests.support.processes import crawlog, done, end, until
+from tests.support.sites import Threaded
 
 __all__ = ["site"]
 
@@ -72,7 +73,10 @@ def fleet(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with pytest.MonkeyPatch.context() as patch:
         for name, value in login(engine.point(Settings())).items():
             patch.setenv(name, value)
+        calling = made.data.parent / "call.sh"
+        calling.write_text(f"cat >> {made.data.parent / 'called'}; echo >> {made.data.parent / 'called'}")
         own = [*QUICK, "-s", "service.port=0", "-s", "fetch.headers=X-Api-Key: hunter2"]
+        own += ["-s", f"service.alert=sh {calling}"]
         done(crawlog("up", "--data", made.data, *made.there, *own))
         try:
             yield made
@@ -80,10 +84,13 @@ def fleet(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             crawlog("down", "--data", made.data).communicate()
 
 
+OWN = {"pace", "remarks"}  # What a copy of the service has of its own: it is made of the reports that the copy has met
+
+
 def _jobs(service: Asked) -> list[dict[str, Any]]:
-    """All jobs."""
+    """All jobs, as all copies have them."""
     found: list[dict[str, Any]] = service.json("api/v1/jobs")["jobs"]
-    return found
+    return [{name: value for name, value in one.items() if name not in OWN} for one in found]
 
 
 def _events(stream: HTTPResponse, rows: int) -> tuple[list[str], str]:
@@ -102,7 +109,8 @@ def test_copies_and_a_killed_service_say_what_the_log_says(site: Numbered, fleet
     """Jobs and their counts, rows, and rows as they come: two copies agree, and the next process with them."""
     site.holds_from = 10
     one = _asked(fleet.data)
-    assert one.json("api/v1/jobs", {"urls": [site.url], "job": "numbers"})["name"] == "numbers"
+    wanted = {"urls": [site.url], "job": "numbers", "outputs": ["numbers.jsonl"]}
+    assert one.json("api/v1/jobs", wanted)["name"] == "numbers"
     until(lambda: len(one.rows("numbers")) >= 5, "rows in the log")
     with one.open("api/v1/jobs/numbers/items/live") as stream:
         before, place = _events(stream, 5)
@@ -110,7 +118,9 @@ def test_copies_and_a_killed_service_say_what_the_log_says(site: Numbered, fleet
         later, _ = _events(stream, PAGES - len(before))
     with one.open("api/v1/jobs/numbers/items/live", **{"Last-Event-ID": place}) as stream:
         again, _ = _events(stream, PAGES - len(before))
+    until(lambda: one.json("api/v1/jobs/numbers")["rows"] == PAGES, "all rows in the output")
     until(lambda: one.json("api/v1/jobs/numbers")["state"] == "finished", "the end of the job")
+    assert one.json("api/v1/jobs/numbers")["remarks"]["rows"] == PAGES
     expected = sorted(f"{site.origin}/{number}" for number in range(1, PAGES + 1))
     assert sorted(before + later) == sorted(before + again) == one.rows("numbers") == expected
     other = tmp_path / "other"
@@ -120,6 +130,7 @@ def test_copies_and_a_killed_service_say_what_the_log_says(site: Numbered, fleet
     first = _jobs(one)
     assert _jobs(two) == first
     assert first[0]["counts"]["fetched"] == PAGES == sum(site.pages().values())
+    assert first[0]["counts"]["bytes"] == sum(len(site.page(number)) for number in range(1, PAGES + 1))
     assert two.rows("numbers") == expected
     os.kill(one.note.pid, signal.SIGKILL)
     until(lambda: (note := service_note(fleet.data)) and note.pid != one.note.pid, "the next service")
@@ -149,6 +160,24 @@ def test_a_schedule_over_http_runs_now_and_is_seen_as_it_was_left(site: Numbered
         assert refused.code == 409
     done(crawlog("schedule", "remove", "hourly", "--data", fleet.data, *fleet.there))
     until(lambda: not service.json("api/v1/schedules")["schedules"], "a list without it")
+
+
+def test_a_site_that_refuses_a_job_raises_an_alert_and_calls_once(fleet: Fleet) -> None:
+    """The page of the fleet shows it, and what `service.alert` names gets it."""
+    service, called = _asked(fleet.data), fleet.data.parent / "called"
+    closed = Threaded(lambda _: (403, "text/html", b"no"))
+    try:
+        urls = [f"{closed.origin}/{number}" for number in range(3)]
+        service.json("api/v1/jobs", {"urls": urls, "job": "turned-away"})
+        until(lambda: "refused:turned-away" in (called.read_text() if called.exists() else ""), "a call")
+    finally:
+        closed.close()
+    (alert,) = [one for one in service.json("api/v1/alerts") if one["subject"] == "turned-away"]
+    assert (alert["rule"], alert["kind"], alert["severity"]) == ("refused", "job", "warning")
+    calls = [json.loads(line) for line in called.read_text().splitlines()]
+    assert [(one["id"], one["state"]) for one in calls] == [("refused:turned-away", "raised")]
+    series = service.json("api/v1/history?job=turned-away&series=4xx,pages")["series"]
+    assert series.keys() == {"4xx", "pages"}
 
 
 def test_an_error_of_the_user_is_told_with_its_status(fleet: Fleet) -> None:

@@ -46,10 +46,11 @@ class Numbered:
             self.goes_on.wait(LIMIT_S)
         number = path.strip("/")
         if number.isdigit() and 1 <= int(number) <= self._last:
-            return 200, "text/html", self._page(int(number))
+            return 200, "text/html", self.page(int(number))
         return 404, "text/html", b""
 
-    def _page(self, number: int) -> bytes:
+    def page(self, number: int) -> bytes:
+        """The body of a page."""
         targets = [at for at in self._leads_to(number) if at <= self._last and at not in self.hidden]
         links = "".join(f'<a href="/{target}">{target}</a>' for target in targets)
         return f"<html><title>{number}</title><body>{links}</body></html>".encode()

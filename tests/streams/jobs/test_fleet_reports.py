@@ -5,7 +5,7 @@ import pytest
 
 from crawlog.outcome import without_page
 from crawlog.schemas.progress import IDLE, JobCounts, JobRemarks, Progress
-from crawlog.streams.jobs import EndSteps, FleetReports, has_answered, remarks_of
+from crawlog.streams.jobs import EndSteps, FleetReports, has_answered
 
 
 def fetch(partition: int, offset: int, at: float = 1.0, **counts: int) -> Progress:
@@ -74,8 +74,8 @@ def test_remarks_of_all_parse_workers_are_one() -> None:
         ("c", JobRemarks(0, 9, "/old")),
     ):
         seen.take(Progress(worker, "parse", 0, 1.0, remarks={"j": remarks}))
-    assert remarks_of(seen, "j", 1) == JobRemarks(1, 3, "/first", "/login")
-    assert remarks_of(seen, "k", 1) == JobRemarks(1)
+    assert seen.remarks_of("j", 1) == JobRemarks(1, 3, "/first", "/login")
+    assert seen.remarks_of("k", 1) == JobRemarks(1)
 
 
 @pytest.mark.parametrize(
