@@ -6,6 +6,7 @@
                └───────────────────────────────────────┘
     every worker ←──→ crawl.control    control.py     jobs, commands, rewinds: compacted by name
     every worker ───→ crawl.progress   progress.py    reports of what each worker did
+    fetch ──────────→ crawl.hosts      hosts.py       figures of hosts, for people
     a bad record ───→ crawl.dead       dead.py        the record as it was, and why
 
 `requests.py` is a request with all that belongs to it, within founds and pages. `record.py` is a record as it is read

@@ -24,7 +24,7 @@ from crawlog import __version__
 from crawlog.agents.browser import Browsing
 from crawlog.agents.client import Client, CookieJars, LeaseLost, Transport
 from crawlog.agents.coordinator import coordinator
-from crawlog.agents.frontier import Hosts, OwnedFrontier, Snapshotter, Standby, frontier_agent
+from crawlog.agents.frontier import HostReports, Hosts, OwnedFrontier, Snapshotter, Standby, frontier_agent
 from crawlog.streams import files
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fetch import Retrying, Unfolded
@@ -306,6 +306,7 @@ def attach(app: CrawlApp) -> None:
     coordinator.attach(app, stage)
     app.task(Snapshotter(stage).run)
     app.task(Standby(stage).run)
+    app.task(HostReports(stage).run)
     fetcher = Fetcher(stage)
     app.task(fetcher.run)
     app.task(fetcher.watch_pages)

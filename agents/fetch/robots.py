@@ -8,6 +8,7 @@ import asyncio
 import random
 import time
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import structlog
@@ -15,6 +16,7 @@ import structlog
 from crawlog.agents.client import BUSY_S, Addresses, Asker, BodyBudget, Busy, HttpRequest, Transport
 from crawlog.agents.frontier import HostHeld, Hosts, OwnedFrontier
 from crawlog.schemas import pages as pg
+from crawlog.schemas.hosts import MAX_RULE, MAX_RULES, HostRobots
 from crawlog.streams.fetch import CONTROL, CRASH_LOOP, opens, robots_answer
 from crawlog.streams.frontier import NO_TRIES, Host, Patience, Tries
 from crawlog.streams.http import Answer
@@ -198,8 +200,11 @@ class Robots:
             is_last = self._access.is_last(attempt, now - since) and not is_cut_short
         meant = self._access.judged(answer, time.time(), attempt, _jitter(), policy, is_last=is_last)
         rest_s = 0.0
-        if not isinstance(meant, robots_answer.Counts) and not answer.by_proxy:
-            self._keep_rest(host, meant.wait_s)
+        wait_s = 0.0 if isinstance(meant, robots_answer.Counts) else meant.wait_s
+        rests = "" if not wait_s else "retry_after" if answer.retry_after else "backoff"
+        self._frontier.ledger.answered(host, answer, time.time(), rests, is_page=False)
+        if not answer.by_proxy:
+            self._keep_rest(host, wait_s)
         if isinstance(meant, robots_answer.Later):
             host.tries[policy.asking] = Tries(failed, lost, since)
             return meant.wait_s
@@ -238,9 +243,11 @@ class Robots:
         host.rules_of = counts.counts_for(policy.asking)
         host.answered(host.rules_of)
         host.wish_s = host.rules.crawl_delay_s(policy.token)
+        rules = [line[:MAX_RULE] for line in islice(host.rules.lines(policy.token), MAX_RULES)]
+        read = HostRobots(round(counts.fetched_at), counts.status, rules=rules, delay_s=host.wish_s)
+        self._frontier.ledger.robots(host, read)
 
-    @staticmethod
-    def _close(host: Host, reason: str, answer: Answer, policy: RequestPolicy) -> None:
+    def _close(self, host: Host, reason: str, answer: Answer, policy: RequestPolicy) -> None:
         """Disallow the whole host to jobs that ask in the same way, or that lack a setting which would open it."""
         until = time.monotonic() + robots_answer.UNREACHABLE_TTL_S
         host.tries.pop(policy.asking, None)
@@ -249,6 +256,7 @@ class Robots:
             host.close(reason, until, to=setting)
         else:
             host.close(reason, until, asking=policy.asking)
+        self._frontier.ledger.robots(host, HostRobots(round(time.time()), answer.http or 0, reason[:MAX_RULE]))
 
 
 # Sends the Sitemap lines of a robots.txt to parse.

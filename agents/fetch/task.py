@@ -322,13 +322,17 @@ class Tasks:
         now = time.time()
         policy = self._policy(task)
         if task.exit is not None and self._goes_again(task, task.exit, answer, policy):
+            self._frontier.ledger.answered(task.host, answer, now)
             return _End(held=answer.held)
         if (needed := needs(answer, policy)) and not self._is_sent_once(task):
             return _End(is_sent=not answer.is_closed, held=answer.held, needs=needed)
         self._patience.heard(task.host, answer, is_page=True)
         self._durations.note(answer.took_s)
         rest_s = self._retrying.rest_s(task.host, answer, now, policy, task.round)
-        least_s = max(rest_s, self._retrying.asked_s(answer, now, policy))
+        asked_s = self._retrying.asked_s(answer, now, policy)
+        rests = "" if not rest_s else "retry_after" if asked_s >= rest_s else "backoff"
+        self._frontier.ledger.answered(task.host, answer, now, rests)
+        least_s = max(rest_s, asked_s)
         again = self._retrying.again(answer, task.row.attempt + 1, least_s, policy, task.request)
         if again is None:
             self._frontier.schedule.exits.settled(task.identity)

@@ -8,18 +8,21 @@
                    └──→ reports → crawl.progress
     revoked → frontier_agent: drain, checkpoint, close
 
-Beside it: `host_turns` (requests that are not the queue's: a page in the browser, a redirected robots.txt), `snapshots`
-(copies of live states to a store), `standby` (warm copies of other workers' partitions).
+Beside it: `host_turns` (requests that are not the queue's: a page in the browser, a redirected robots.txt),
+`host_reports` (figures of hosts → crawl.hosts, for people), `snapshots` (copies of live states to a store), `standby`
+(warm copies of other workers' partitions).
 """
 
 from . import frontier_agent
 from .frontier_agent import OwnedFrontier
+from .host_reports import HostReports
 from .host_turns import HostHeld, Hosts
 from .snapshots import Snapshotter
 from .standby import Standby
 
 __all__ = [
     "HostHeld",
+    "HostReports",
     "Hosts",
     "OwnedFrontier",
     "Snapshotter",

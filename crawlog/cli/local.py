@@ -1,5 +1,6 @@
 """`crawlog up`, `down`, `status`, `worker` and `engine`: the processes of this machine."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -9,9 +10,11 @@ from crawlog import outcome
 from crawlog.terminal import answer, tell
 
 from .options import CommandGroup, accept_skipped, settings_of, settings_options
-from .reach import running_log
+from .reach import existing_log, running_log
 
 if TYPE_CHECKING:
+    from crawlog.streams.hosts import HostKind
+    from crawlog.streams.settings import Settings
     from crawlog.streams.stages import Stage
 
 STAGES = ("fetch", "parse", "sink", "service", "start", "exit")
@@ -61,11 +64,31 @@ def down(**given: Any) -> int:
     return outcome.FINISHED
 
 
+def _hosts(kind: "HostKind | None", settings: "Settings", *, as_json: bool) -> int:
+    from crawlog.commands.hosts import list_hosts
+
+    from .hosts_text import SHOWN, host_answer
+
+    with existing_log(settings) as reached:
+        found = list_hosts(reached, kind, sys.maxsize if as_json else SHOWN)
+    answer(*host_answer(found, as_json=as_json))
+    return outcome.FINISHED
+
+
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --hosts one a host.")
+@click.option(
+    "--hosts",
+    type=click.Choice(("all", "slow", "failing", "banned")),
+    is_flag=False,
+    flag_value="all",
+    help="Show the hosts, the worst first: all, or those that are slow, failing or banned.",
+)
 @settings_options
-def status(as_json: bool, **given: Any) -> int:
-    """Show what runs on the data folder, and how far the jobs are."""
+def status(as_json: bool, hosts: "HostKind | Literal['all'] | None", **given: Any) -> int:
+    """Show what runs on the data folder, and how far the jobs are; or the hosts of the fleet."""
+    if hosts is not None:
+        return _hosts(None if hosts == "all" else hosts, settings_of(given), as_json=as_json)
     from crawlog.commands.up import status as show
 
     from . import fleet_text

@@ -19,7 +19,7 @@ from crawlog.commands.projects import (
 from crawlog.jobs.schedules import follow_project
 from crawlog.schemas.control import WorkerAction
 from crawlog.streams.cluster import log_bounds
-from crawlog.streams.fleet import ExitView, FleetState, HostView, LostWorker, StageView, WorkerView, letters_of
+from crawlog.streams.fleet import ExitView, FleetState, LostWorker, StageView, WorkerView, letters_of
 from crawlog.streams.log import Topics
 from crawlog.streams.settings import masked, values
 
@@ -80,10 +80,6 @@ def _lost(call: ApiCall) -> list[LostWorker]:
     return call.fleet.lost()
 
 
-def _hosts(call: ApiCall) -> tuple[HostView, ...]:
-    return call.fleet.status().hosts
-
-
 def _exits(call: ApiCall) -> tuple[ExitView, ...]:
     return call.fleet.status().exits
 
@@ -95,7 +91,7 @@ def _stages(call: ApiCall) -> list[StageView]:
 def _topics(call: ApiCall) -> list[TopicView]:
     names, count = Topics(call.settings.kafka.prefix), call.settings.kafka.partitions
     counts = {names.urls: count, names.pages: count, names.items: count, names.changes: count}
-    counts |= dict.fromkeys((names.control, names.progress, names.dead, names.code, names.logs), 1)
+    counts |= dict.fromkeys((names.control, names.progress, names.dead, names.code, names.hosts, names.logs), 1)
     views = []
     for name, partitions in counts.items():
         bounds = sorted(log_bounds(call.settings, name, list(range(partitions))).items())
@@ -194,7 +190,6 @@ ENDPOINTS = (
     _order("resume", "Let a paused worker go on"),
     _order("stop", "End a worker's process; its supervisor starts another one"),
     _order("drain", "End a worker's process; `crawlog up` starts no other one"),
-    ApiEndpoint("GET", "/hosts", "read", "The slowest hosts", tuple[HostView, ...], _hosts),
     ApiEndpoint("GET", "/exits", "read", "Exits of fetch workers", tuple[ExitView, ...], _exits),
     ApiEndpoint("GET", "/stages", "read", "Stages with their lag", list[StageView], _stages),
     ApiEndpoint("GET", "/topics", "read", "Topics with their offsets", list[TopicView], _topics),

@@ -10,10 +10,11 @@ import msgspec
 from aiohttp import web
 
 from .answers import AnswerError, as_json
-from .routing import FLEET, SETTINGS, UPLOAD_BYTES, Handler, Role, in_thread, role_of, user_of
+from .routing import FLEET, HOSTS, SETTINGS, UPLOAD_BYTES, Handler, Role, in_thread, role_of, user_of
 
 if TYPE_CHECKING:
     from crawlog.streams.fleet import FleetView
+    from crawlog.streams.hosts import HostTable
     from crawlog.streams.settings import Settings
 
 BASE = "/api/v1"
@@ -27,6 +28,7 @@ class ApiCall(NamedTuple):
         query, body: Of the endpoint's types; an upload's body is bytes.
         user: Who asks, for people.
         role: Of the user; one who may only look is shown less.
+        hosts: Those of the fleet.
     """
 
     settings: "Settings"
@@ -36,6 +38,7 @@ class ApiCall(NamedTuple):
     body: Any
     user: str
     role: Role = "read"
+    hosts: "HostTable | None" = None
 
 
 class ApiEndpoint(NamedTuple):
@@ -93,8 +96,9 @@ async def _call(request: web.Request, endpoint: ApiEndpoint) -> ApiCall:
         if request.content_type != "application/json":
             raise AnswerError(415, "the body is no JSON\nSend Content-Type: application/json.")
         body = msgspec.json.decode(await request.read(), type=endpoint.body)
-    app = request.app
-    return ApiCall(app[SETTINGS], app[FLEET], dict(request.match_info), query, body, user_of(request), role_of(request))
+    app, path = request.app, dict(request.match_info)
+    asks = user_of(request), role_of(request)
+    return ApiCall(app[SETTINGS], app[FLEET], path, query, body, *asks, app[HOSTS].table)
 
 
 async def _upload(request: web.Request) -> bytes:

@@ -21,6 +21,7 @@ from aiohttp import web
 from crawlog.processes.folder import ServiceNote, note_service, own_token
 from crawlog.streams import exit_codes, files
 from crawlog.streams.errors import CrawlError, EngineError, Misconfigured
+from crawlog.streams.hosts import HostReader
 from crawlog.streams.readiness import notify
 
 from .access import ACCOUNTS, WRONG, WRONG_AT_ONCE, WRONG_PER_S, Accounts, access, check_reach
@@ -30,6 +31,7 @@ from .guards import AT_ONCE, NAMES, PER_S, REACHED, REQUESTS, guards, is_reached
 from .routing import (
     BODY_BYTES,
     FLEET,
+    HOSTS,
     LOGIN_THREADS,
     LOGINS,
     ROUTES,
@@ -64,6 +66,7 @@ def make_app(settings: "Settings", fleet: "FleetView", own_token: str) -> web.Ap
     app = web.Application(middlewares=[under_way, errors, guards, access], client_max_size=BODY_BYTES)
     app[SETTINGS] = settings
     app[FLEET] = fleet
+    app[HOSTS] = HostReader(settings)
     app[WORK] = Work(THREADS, "command")
     app[UPLOADS] = Work(UPLOAD_THREADS, "deploy")
     app[SUBMITS] = Work(SUBMIT_THREADS, "submit")
@@ -134,6 +137,7 @@ async def _serve(settings: "Settings", told: Callable[[ServiceNote], None] | Non
     listening = _listening(settings.service.address, settings.service.port)
     app = make_app(settings, fleet, token)
     watch.prepare(app, settings, fleet)
+    app[HOSTS].start()
     async with serving(app, listening):
         note = ServiceNote(settings.service.address, listening.getsockname()[1], os.getpid(), token)
         await asyncio.to_thread(note_service, data, note)
@@ -143,6 +147,7 @@ async def _serve(settings: "Settings", told: Callable[[ServiceNote], None] | Non
             told(note)
         await stop.wait()
         log.info("stopping")
+    app[HOSTS].close()
     await asyncio.to_thread(fleet.close)
 
 

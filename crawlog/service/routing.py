@@ -11,6 +11,7 @@ from crawlog.streams.errors import Misconfigured
 
 if TYPE_CHECKING:
     from crawlog.streams.fleet import FleetView
+    from crawlog.streams.hosts import HostReader
     from crawlog.streams.settings import Settings
 
 Role = Literal["read", "operate", "deploy"]
@@ -85,6 +86,7 @@ class Work:
 
 SETTINGS: "web.AppKey[Settings]" = web.AppKey("settings")
 FLEET: "web.AppKey[FleetView]" = web.AppKey("fleet")
+HOSTS: "web.AppKey[HostReader]" = web.AppKey("hosts")
 WORK: web.AppKey[Work] = web.AppKey("work", Work)
 UPLOADS: web.AppKey[Work] = web.AppKey("uploads", Work)
 SUBMITS: web.AppKey[Work] = web.AppKey("submits", Work)

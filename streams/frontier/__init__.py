@@ -9,7 +9,8 @@
                              ▼
     fetch asks for the next → dispatcher → Task, RobotsTask or NameTask → fetch says finished, unsent or back
 
-`unmet_hosts` bounds what hosts hold that may never answer; `by_exit` finds an exit for a task.
+`unmet_hosts` bounds what hosts hold that may never answer; `by_exit` finds an exit for a task; `host_figures` counts
+what requests to each host came to, for people.
 Imports go one way: host ← order ← schedule ← waits, policies ← partition ← dispatcher; schedule ← by_exit ← dispatcher.
 """
 

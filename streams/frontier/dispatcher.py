@@ -19,6 +19,7 @@ from crawlog.streams.requests import UNLIMITED, RequestPolicy, WorkerLimits
 
 from .by_exit import counts_by_exit, landed, taken, waits_for_exit
 from .host import IDLE, LATER, NEVER, Cache, Host, HostQueue, NameTask, RobotsTask, Task
+from .host_figures import HostLedger
 from .order import after_turn
 from .partition import OwnedPartition
 from .schedule import Clock, Schedule
@@ -35,6 +36,7 @@ class Frontier:  # long: hosts, jobs and exits are decided together for each req
 
     Attributes:
         is_named: Whether the addresses of a host, given by its key, are known; if not, its name is resolved first.
+        ledger: What requests came to, for people.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Frontier:  # long: hosts, jobs and exits are decided together for each req
         self.owned: dict[int, OwnedPartition] = {}
         self._asked_before: dict[int, float] = {}
         self.schedule = Schedule(usual, now, wall, only, limits)
+        self.ledger = HostLedger(self.schedule)
         self.is_named: Callable[[str], bool] = lambda _host: True
 
     # ------------------------------------------------------------------ ownership
@@ -78,6 +81,7 @@ class Frontier:  # long: hosts, jobs and exits are decided together for each req
         for host in list(owned.hosts.values()):
             owned.forget(host)
         self.schedule.drop(owned)
+        self.ledger.drop(partition)
 
     def rests_of(self, partition: int) -> dict[int, float]:
         """Until when the hosts of a partition rest, by hash; a host that is not named may be asked."""

@@ -270,6 +270,11 @@ class Sleepers:
             return None
         return 0.0 if until == KEPT else (until >> 64) / 1000
 
+    def wakes_at(self, host: int) -> float:
+        """When a host wakes by its timer; 0 for one without."""
+        due = self.times.get(host, KEPT)
+        return 0.0 if due == KEPT else (due >> 64) / 1000
+
     def next_at(self) -> float:
         """The earliest wake time; `inf` if there is none."""
         return (self._heap[0] >> 64) / 1000 if self._heap else inf

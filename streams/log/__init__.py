@@ -1,4 +1,4 @@
-"""The log: the nine topics, and how their records are written and read outside the workers' consumer.
+"""The log: the ten topics, and how their records are written and read outside the workers' consumer.
 
     topics ──► names and kinds        provision ──► creates and verifies them        health ──► how safely they are kept
 

@@ -117,6 +117,8 @@ def _config(kind: TopicKind, settings: "Settings") -> dict[str, str]:
     }
     if kind.name == "pages":
         config["segment.bytes"] = str(128 << 20)  # trimming frees whole segments
+    if kind.name == "hosts":
+        config["segment.bytes"] = str(16 << 20)  # a busy crawl of many hosts writes 100 MB an hour: compacted early
     if kind.name == "logs":
         config |= {
             "retention.ms": str(7 * 86_400_000),

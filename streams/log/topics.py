@@ -1,4 +1,4 @@
-"""The nine topics: one table with their keys, cleanup and readers, and their names under a prefix.
+"""The ten topics: one table with their keys, cleanup and readers, and their names under a prefix.
 
 The number of partitions is fixed when the topics are created, and equal for all topics keyed by domain or URL: the
 place of a URL and the state depend on it. Only the records of crawl.logs expire by themselves: crawlog trims
@@ -42,6 +42,7 @@ TOPIC_KINDS = (
     TopicKind("control", "name", split=False, cleanup="compact", kept="the newest per key"),
     TopicKind("progress", "worker, partition", split=False, cleanup="compact", kept="the newest per key"),
     TopicKind("code", "project/version/sha256/part", split=False, cleanup="compact", kept="the newest per key"),
+    TopicKind("hosts", "partition, bucket", split=False, cleanup="compact", kept="the newest per key"),
     TopicKind("logs", "job", split=False, cleanup="delete", kept="7 days, 256 MiB"),
 )
 
@@ -58,6 +59,7 @@ class Topics:
         self.control = f"{prefix}control"
         self.progress = f"{prefix}progress"
         self.code = f"{prefix}code"
+        self.hosts = f"{prefix}hosts"
         self.logs = f"{prefix}logs"
 
         self.inputs = {"frontier": self.urls, "parse": self.pages, "sink": self.items}

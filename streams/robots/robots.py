@@ -133,6 +133,10 @@ class RobotsRules:
         """The Crawl-delay that our groups ask for, the longest of several; None when none does."""
         return self.said_to(token).delay_s
 
+    def lines(self, token: str) -> Iterator[str]:
+        """The lines that apply to a product token, those without a wildcard first; of two that are equal, one."""
+        return map(_text, self.said_to(token).lines())
+
     def keep_only(self, token: str) -> None:
         """Forget the rules of all other tokens; `is_for` is then false for them."""
         matcher = self.said_to(token)

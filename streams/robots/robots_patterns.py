@@ -43,6 +43,12 @@ class Matcher:
             340 + 60 * len(pieces) + 2 * length for wild in wilds.values() for length, pieces, _ in wild
         )
 
+    def lines(self) -> Iterator[Rule]:
+        """The lines that it goes by."""
+        yield from self._plain.values()
+        for wilds in self._wilds.values():
+            yield from (line for _, _, line in wilds)
+
     def deciding(self, path: str) -> Rule | None:
         """The line that decides about a path, None when none matches."""
         most, best = self._plain_match(path)

@@ -1,4 +1,4 @@
-"""A stranger writes whatever Kafka takes into all nine topics of a fleet: nobody stops, what comes after is whole."""
+"""A stranger writes whatever Kafka takes into all ten topics of a fleet: nobody stops, what comes after is whole."""
 
 import json
 import shutil
@@ -55,7 +55,7 @@ def seeds(log: Settings, topic: str) -> list[Seed]:
 
 
 def fuzz(log: Settings, count: int, part: int) -> Iterator[tuple[str, int, Seed]]:
-    """As many records for the nine topics, in turn."""
+    """As many records for the ten topics, in turn."""
     drawn = []
     for kind in TOPIC_KINDS:
         topic = log.kafka.prefix + kind.name

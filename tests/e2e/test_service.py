@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import pytest
 
@@ -17,7 +18,7 @@ from crawlog.streams.engine import Engine
 from crawlog.streams.settings import Settings
 from tests.support.crawls import PAGES, Numbered, site
 from tests.support.logins import login
-from tests.support.processes import crawlog, done, end, until
+from tests.support.processes import crawlog, done, end, ended, until
 from tests.support.sites import Threaded
 
 __all__ = ["site"]
@@ -138,6 +139,23 @@ def test_copies_and_a_killed_service_say_what_the_log_says(site: Numbered, fleet
     assert (_jobs(three), three.rows("numbers")) == (first, expected)
     assert three.note.token == one.note.token
     end([process])
+
+
+def test_the_hosts_of_a_job_are_shown_with_what_their_requests_came_to(site: Numbered, fleet: Fleet) -> None:
+    """Through crawl.hosts, from the worker's memory to the list, the one host and the command line."""
+    service = _asked(fleet.data)
+    service.json("api/v1/jobs", {"urls": [site.url], "job": "hosts"})
+
+    def listed() -> Any:
+        return service.json(f"api/v1/hosts?q={site.origin.removeprefix('http://')}")["hosts"]
+
+    until(lambda: [one["results"] for one in listed()] == [{"200": PAGES}], "the figures of all requests")
+    (host,) = listed()
+    assert (host["host"], host["kinds"], host["bad_row"]) == (site.origin, [], 0)
+    assert service.json(f"api/v1/hosts/{quote(site.origin, safe='')}")["results"] == host["results"]
+    until(lambda: listed()[0]["rate"] == listed()[0]["queued"] == 0, "the figures of a host at rest")
+    code, shown, _ = ended(crawlog("status", "--hosts", "--json", "--data", fleet.data, *fleet.there))
+    assert (code, shown["host"]) == (0, site.origin)
 
 
 def test_a_schedule_over_http_runs_now_and_is_seen_as_it_was_left(site: Numbered, fleet: Fleet) -> None:

@@ -1,0 +1,17 @@
+"""The hosts of the fleet as crawl.hosts has them: who reads the topic, and the table that answers.
+
+crawl.hosts ─► HostReader: once for a command, all the time for the service ─► HostTable ─► HostPage of ListedHost
+"""
+
+from .reader import HostReader
+from .table import KINDS, HostKind, HostPage, HostSort, HostTable, ListedHost
+
+__all__ = [
+    "KINDS",
+    "HostKind",
+    "HostPage",
+    "HostReader",
+    "HostSort",
+    "HostTable",
+    "ListedHost",
+]
