@@ -204,6 +204,8 @@ def page_routes() -> list[str]:
 def page_path(fleet: ShownFleet, route: str) -> str:
     """An address of a page, with names that exist in the fleet."""
     names = {name: quote(value, safe="") for name, value in NAMES.items()}
+    if "{offset}" in route:
+        names["offset"] = str(fleet.api("/dead?stage=parse")["letters"][0]["offset"])
     given = {"site": quote(fleet.site, safe="")}
     return route.format_map(names) + QUERIES.get(route, "").format_map(given)
 
