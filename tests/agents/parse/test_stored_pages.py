@@ -44,14 +44,15 @@ class Worker:
         self.notes: list[ParsedAgain] = []
         self.orders = StageCommands("parse")
         self.orders.caught_up()
-        self.app: Any = SimpleNamespace(
+        app: Any = SimpleNamespace(
             positions=SimpleNamespace(owned={PARTITION}, next=lambda _: place),
             watchdog=SimpleNamespace(beat=lambda: None),
             should_stop=False,
             crawl=None,
             input_name="",
         )
-        self.stored = StoredPages(self.app, self.stage.stage, self.orders, lambda: False, self._note, self._flush)
+        self.app = app
+        self.stored = StoredPages(app, self.stage.stage, self.orders, lambda: False, self._note, self._flush)
         monkeypatch.setattr(stored_pages, "_batches", self._batches)
         monkeypatch.setattr(stored_pages, "LOOK_S", 0)
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from crawlog.commands import projects
-from crawlog.jobs.request import JobRequest
+from crawlog.jobs.request import JobRequest, Value
 from crawlog.jobs.submit import submit
 from crawlog.jobs.update import JobUpdate, update_job
 from crawlog.schemas.job_orders import JobStateName
@@ -53,7 +53,12 @@ def in_state(settings: Settings, state: JobStateName, reason: str = "") -> None:
 def test_an_update_changes_what_it_names_and_nothing_else(cluster: Settings) -> None:
     """Settings of the job, its limits, scope and rules of requests; all else stays as it was submitted."""
     before = submitted(cluster, settings={"politeness.delay_s": 3.0, "robots.obey": False}, depth=4)
-    given = {"politeness.delay_s": 0.5, "scope.exclude": "/old/", "run.max_pages": 50, "traps.calendar": False}
+    given: dict[str, Value] = {
+        "politeness.delay_s": 0.5,
+        "scope.exclude": "/old/",
+        "run.max_pages": 50,
+        "traps.calendar": False,
+    }
     view = update_job(cluster, "j", JobUpdate(settings=given, priority=7))
     after = job(cluster, "j").spec
     assert view.rev == after.rev > before.rev
