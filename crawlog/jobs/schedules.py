@@ -8,8 +8,9 @@ the record, and each deployment of the project makes the record anew: `follow_pr
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heapreplace
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -31,6 +32,8 @@ from crawlog.streams.spans import span_s
 
 from .request import JobRequest, checked
 from .schedule_jobs import Submission, base_of, run_jobs, submission_of, with_base
+
+HOUR_S = 3_600
 
 MAX_BYTES = 500_000  # Size of a schedule's record, at most: every worker reads all of them
 
@@ -94,6 +97,20 @@ class ScheduleView(msgspec.Struct, frozen=True):
     by: str
 
 
+class ScheduleCalendar(NamedTuple):
+    """The planned runs of some time.
+
+    Attributes:
+        often: The next runs of schedules that run more often than hourly; the later ones are not listed.
+        runs: Of the other schedules, by time.
+        upto: Up to when all of them are listed, UTC epoch seconds.
+    """
+
+    often: "list[NextRun]"
+    runs: "list[NextRun]"
+    upto: int
+
+
 class NextRun(NamedTuple):
     """A planned time, and the jobs that are created then."""
 
@@ -107,7 +124,7 @@ class NextRun(NamedTuple):
 
 def list_schedules(control: ControlState) -> list[ScheduleView]:
     """All schedules by name."""
-    return [_view(control, one) for one in sorted(_present(control), key=lambda one: one.name)]
+    return [_view(control, one) for one in sorted(present_schedules(control), key=lambda one: one.name)]
 
 
 def show_schedule(control: ControlState, name: str) -> ScheduleView:
@@ -120,23 +137,48 @@ def next_runs(control: ControlState, name: str = "", count: int = 10) -> list[Ne
 
     Raises: UnknownName: there is no such schedule.
     """
+    return list(islice(_runs([_named(control, name)] if name else present_schedules(control)), count))
+
+
+def run_calendar(schedules: list[JobSchedule], span_s: int, most: int = 1_000) -> ScheduleCalendar:
+    """The planned runs from now on.
+
+    Args:
+        most: Runs that are listed at most.
+    """
+    begin = int(time.time())
+    often, others = [], []
+    for one in schedules:
+        first = None if one.paused else _after(one, begin)[0]
+        if first is None or first > begin + span_s:
+            continue
+        second = _after(one, first)[0]
+        if second is not None and second - first < HOUR_S:
+            often.append(NextRun(first, one.name, run_names(one, first)))
+        else:
+            others.append(one)
+    runs = list(islice(takewhile(lambda run: run.at <= begin + span_s, _runs(others)), most + 1))
+    return ScheduleCalendar(sorted(often), runs[:most], runs[most - 1].at if len(runs) > most else begin + span_s)
+
+
+def _runs(schedules: Iterable[JobSchedule]) -> Iterator[NextRun]:
+    """The planned runs from now on, by time."""
     at = int(time.time())
-    known = {one.name: one for one in ([_named(control, name)] if name else _present(control)) if not one.paused}
+    known = {one.name: one for one in schedules if not one.paused}
     heap = [(first, one.name) for one in known.values() if (first := _after(one, at)[0]) is not None]
     heapify(heap)
-    found: list[NextRun] = []
-    while heap and len(found) < count:
+    while heap:
         at, owner = heap[0]
-        found.append(NextRun(at, owner, run_names(known[owner], at)))
+        yield NextRun(at, owner, run_names(known[owner], at))
         later = _after(known[owner], at)[0]
         if later is None:
             heappop(heap)
         else:
             heapreplace(heap, (later, owner))
-    return found
 
 
-def _present(control: ControlState) -> list[JobSchedule]:
+def present_schedules(control: ControlState) -> list[JobSchedule]:
+    """The records of all schedules that are not removed."""
     return [one for one in control.of(JobSchedule) if not one.removed]
 
 
@@ -290,7 +332,7 @@ def follow_project(settings: Settings, project: str, say: Callable[[str], None] 
         say: Takes a line about each schedule that goes on with its version, as its spider cannot be loaded.
     """
     control = read_control(settings, Topics(settings.kafka.prefix))
-    for one in _present(control):
+    for one in present_schedules(control):
         request = submission_of(one).submit
         if request.project != project or request.version:
             continue

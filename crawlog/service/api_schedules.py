@@ -6,11 +6,11 @@ from typing import Annotated
 import msgspec
 
 from crawlog.jobs import schedules
-from crawlog.jobs.schedules import NextRun, ScheduleRequest, ScheduleView
-from crawlog.streams.fleet import FleetState
+from crawlog.jobs.schedules import NextRun, ScheduleCalendar, ScheduleRequest, ScheduleView
+from crawlog.streams.fleet import FleetState, JobView
 from crawlog.streams.settings import Settings
 
-from .api_jobs import SEEN_S, Limit, Removal
+from .api_jobs import SEEN_S, Limit, Offset, Removal
 from .endpoint import ApiCall, ApiEndpoint
 
 
@@ -33,6 +33,26 @@ class NextPage(msgspec.Struct, frozen=True):
     runs: list[NextRun]
 
 
+class RunsPage(msgspec.Struct, frozen=True):
+    """Jobs of a schedule's runs that the log still has, the last one first; `total` counts all."""
+
+    jobs: list[JobView]
+    total: int
+
+
+class RunsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which jobs of the runs."""
+
+    offset: Offset = 0
+    limit: Limit = 100
+
+
+class CalendarQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far ahead, hours."""
+
+    hours: Annotated[int, msgspec.Meta(ge=1, le=168)] = 24
+
+
 def _list(call: ApiCall) -> SchedulesPage:
     return SchedulesPage(call.fleet.look(lambda state: schedules.list_schedules(state.control)))
 
@@ -51,6 +71,29 @@ def _show(call: ApiCall) -> ScheduleView:
 def _next(call: ApiCall) -> NextPage:
     query: NextQuery = call.query
     return NextPage(call.fleet.look(lambda state: schedules.next_runs(state.control, query.name, query.limit)))
+
+
+def _calendar(call: ApiCall) -> ScheduleCalendar:
+    known = call.fleet.look(lambda state: schedules.present_schedules(state.control))
+    return schedules.run_calendar(known, call.query.hours * schedules.HOUR_S)
+
+
+def _runs(call: ApiCall) -> RunsPage:
+    query: RunsQuery = call.query
+    found = call.fleet.look(lambda state: runs_of(state, call.path["schedule"]))
+    return RunsPage(found[query.offset : query.offset + query.limit], len(found))
+
+
+def runs_of(state: FleetState, schedule: str) -> list[JobView]:
+    """The jobs of a schedule's runs, the last one first.
+
+    Raises: UnknownName: there is no such schedule.
+    """
+    schedules.show_schedule(state.control, schedule)
+    by = f"schedule {schedule}"
+    names = [name for name in state.names() if (copy := state.copy(name)) is not None and copy.spec.by == by]
+    found = [view for name in names if (view := state.job(name)) is not None]
+    return sorted(found, key=lambda one: (-one.submitted_at, one.name))
 
 
 def _run(call: ApiCall) -> NextRun:
@@ -97,7 +140,9 @@ ENDPOINTS = (
         errors=(409,),
     ),
     ApiEndpoint("GET", "/next-runs", "read", "The next planned times", NextPage, _next, query=NextQuery, errors=(404,)),
+    ApiEndpoint("GET", "/calendar", "read", "Planned runs by time", ScheduleCalendar, _calendar, query=CalendarQuery),
     ApiEndpoint("GET", "/schedules/{schedule}", "read", "A schedule", ScheduleView, _show),
+    ApiEndpoint("GET", "/schedules/{schedule}/runs", "read", "Jobs of its runs", RunsPage, _runs, query=RunsQuery),
     _action("pause", "Plan nothing more until `resume`", schedules.pause_schedule),
     _action("resume", "Plan again; times of the pause are not made up for", schedules.resume_schedule),
     ApiEndpoint(

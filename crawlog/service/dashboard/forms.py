@@ -5,12 +5,13 @@ POST /ui/do/jobs/shop/pause ─► the form's token ─► fields as the endpoin
 
 Fields of a form: `token`; `back`, a page below `/ui/`; `said`, the note if it was done; `each`, repeated, where the
 name in the path is `_`: the action is done for each of them. All others are fields of the body: empty ones are left
-out, a list is a field that is repeated or has several lines, and a mapping has lines KEY=VALUE.
+out, a list is a field that is repeated or has several lines, a mapping has lines KEY=VALUE, and a
+field of a struct within the body is `submit.urls`.
 """
 
 import hmac
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -71,15 +72,22 @@ def body_of(form: Form, kind: type[B]) -> B:
 
     Raises: msgspec.ValidationError: a field is wrong.
     """
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}  # type: ignore[arg-type]  # a struct
+    named = {name: [one for one in form.getall(name) if isinstance(one, str) and one.strip()] for name in form}
+    return msgspec.convert(_given({name: named[name] for name in named if name not in OWN}, kind), kind, strict=False)
+
+
+def _given(named: Mapping[str, list[str]], kind: Any) -> dict[str, Any]:
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
     given: dict[str, Any] = {}
-    for name in form:
-        if name in OWN:
-            continue
-        values = [value for value in form.getall(name) if isinstance(value, str) and value.strip()]
-        if values:
-            given[name] = _value(values, fields[name].type if name in fields else str)
-    return msgspec.convert(given, kind, strict=False)
+    for name, values in named.items():
+        head, dot, _ = name.partition(".")
+        kind_of_head = fields.get(head)
+        if not (dot and isinstance(kind_of_head, type) and issubclass(kind_of_head, msgspec.Struct)):
+            given |= {name: _value(values, fields.get(name, str))} if values else {}
+        elif head not in given:
+            inner = {one.removeprefix(f"{head}."): named[one] for one in named if one.startswith(f"{head}.")}
+            given[head] = _given(inner, kind_of_head)
+    return given
 
 
 def _value(values: list[str], kind: Any) -> Any:

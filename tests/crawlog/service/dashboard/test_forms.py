@@ -17,12 +17,17 @@ USERS = {"ann": {"password": "a", "role": "deploy"}, "rita": {"password": "r", "
 ANN, RITA = ("ann", "a"), ("rita", "r")
 
 
-class _Body(msgspec.Struct, forbid_unknown_fields=True):
+class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     count: Annotated[int, msgspec.Meta(ge=0)] = 0
     urls: tuple[str, ...] = ()
     settings: dict[str, str] = {}
     name: str | None = None
     execute: bool = False
+
+
+class _Outer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    submit: _Body = _Body()
+    at: str = ""
 
 
 def _form(*fields: tuple[str, str]) -> forms.Form:
@@ -37,8 +42,11 @@ def test_fields_become_a_body() -> None:
     wanted = _Body(3, ("a", "b", "c"), {"x.y": "1", "z": "a=b"}, "n", execute=True)
     assert forms.body_of(given, _Body) == wanted
     assert forms.body_of(_form(("name", ""), ("count", "")), _Body) == _Body()
-    with pytest.raises(msgspec.ValidationError):
-        forms.body_of(_form(("count", "-1")), _Body)
+    inner = ("submit.urls", "a\nb"), ("submit.settings", "x.y=1"), ("submit.count", ""), ("at", "6")
+    assert forms.body_of(_form(*inner), _Outer) == _Outer(_Body(0, ("a", "b"), {"x.y": "1"}), "6")
+    for wrong in (("submit.count", "-1"), ("submit.odd", "1"), ("odd.x", "1"), ("at.x", "1")):
+        with pytest.raises(msgspec.ValidationError):
+            forms.body_of(_form(wrong), _Outer)
 
 
 async def _page(client: Client, path: str, user: tuple[str, str] = ANN) -> str:
