@@ -20,7 +20,7 @@ from tests.support.processes import crawlog, done, until
 
 __all__ = ["data", "site", "there"]  # fixtures
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.long]
 
 QUICK = ("-s", "network.allow_private=true", "-s", "service.enabled=false", "-s", "kafka.partitions=2")
 FAST: dict[str, Value] = {"network.allow_private": True, "robots.obey": False, "politeness.delay_s": 0}

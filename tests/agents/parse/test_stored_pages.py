@@ -15,7 +15,9 @@ from crawlog.schemas.control import Command, JobCopy, ParsedAgain
 from crawlog.schemas.job_orders import JobStateName, ParseAgain
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec, ScopeSpec
+from crawlog.streams.log import Producer, Topics, ensure_topics
 from crawlog.streams.parse import KeptRecord
+from crawlog.streams.settings import Settings
 from tests.support.parsing import HTML, NAMES, Stage
 
 PARTITION = 3
@@ -178,3 +180,20 @@ def test_a_page_that_waits_for_its_older_body_is_parsed_once(monkeypatch: pytest
     worker.stage.stage.body_came((PARTITION, 4), meta, b"<title>t</title>")
     worker._flush()
     assert (worker.rows(), worker.stage.done) == ([4], [(PARTITION, 5)])
+
+
+@pytest.mark.broker
+def test_the_pages_of_the_job_are_read_between_those_of_others(cluster: Settings) -> None:
+    """Not those of an earlier epoch, nor records that are no pages; in batches that are not too large."""
+    ensure_topics(cluster)
+    topic, producer = Topics(cluster.kafka.prefix).pages, Producer(cluster, "test")
+    others = (PageMeta(url="http://a.test/", job="k"), PageMeta(url="http://a.test/", job="j", epoch=1))
+    for number in range(600):
+        headers = [("x", b"")] if number == 7 else pages.headers(others[number % 2] if number % 10 else stored(0)[1])
+        producer.send(topic, b"x", key=b"a.test", partition=PARTITION, headers=headers)
+    assert producer.flush(30)
+    batches = list(stored_pages._batches(cluster, topic, ParsedAgain("j", PARTITION, 0, 1, 5, 598)))
+    assert [one.next for one in batches] == [261, 517, 598]
+    found = [record for batch in batches for record, _ in batch.pages]
+    assert [record.offset for record in found] == list(range(10, 598, 10))
+    assert (found[0].key, found[0].value, found[0].partition) == (b"a.test", b"x", PARTITION)
