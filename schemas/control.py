@@ -8,8 +8,9 @@ Keys: `job/NAME` (a copy of the job record, for parse), `finished/NAME` (a note 
 hosts),
 `rewind/EPOCH.MARK/NAME` (a rewind of a job or, without a name, of the crawl),
 `skipped/PARTITION/OFFSET` (pages that the operator left out), `schedule/NAME` and `planned/NAME` (`schedules.py`),
-`command/job/NAME`, `command/host/HOST`, `command/stage/NAME` (a command of the operator: the newest one for a target is
-in force, until `resume`, `unblock` or a tombstone). Any Kafka client with the log's credentials may write commands:
+`command/job/NAME`, `command/host/HOST`, `command/stage/NAME`, `command/exit/NAME` (a command of the operator: the
+newest one for a target is in force, until `resume`, `unblock` or a tombstone), `command/clear/HOST` (acts once). Any
+Kafka client with the log's credentials may write commands:
 
     echo 'command/job/news|{"v": 1, "action": "pause", "job": "news"}' |
         kcat -F <(crawlog kcat-config) -P -t crawl.control -p 0 -K '|'
@@ -252,15 +253,16 @@ class Join(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, froze
         return (self.name, *self.more)
 
 
-Action = Literal["pause", "resume", "block", "unblock", "slow", "stop"]
+Action = Literal["pause", "resume", "block", "unblock", "slow", "stop", "clear", "rest"]
 
 ENDS = ("resume", "unblock")  # Actions after which no command for the target is in force
 
 # Actions by kind of target.
 _MAY: dict[str, tuple[str, ...]] = {
     "job": ("pause", "resume", "slow", "stop"),
-    "host": ("pause", "resume", "block", "unblock", "slow"),
+    "host": ("pause", "resume", "block", "unblock", "slow", "clear"),
     "stage": ("pause", "resume", "slow"),
+    "exit": ("pause", "resume", "rest"),
 }
 
 _STAGES = ("fetch", "parse", "sink")
@@ -274,15 +276,18 @@ MAX_DELAY_S = 1_000_000_000.0  # Longest rest that a command may give a host, se
 
 
 class Command(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
-    """A command of the operator for exactly one target: a job, a host or a stage.
+    """A command of the operator for exactly one target: a job, a host, a stage or an exit.
 
     Attributes:
         action: `pause` hands out no more URLs, `slow` lengthens the rest between two requests to a host. `block` (of a
             host) and `stop` (of a job) are pauses for which a `run` does not wait: it ends, and the queue stays.
+            `clear` (of a host) ends its back-off once, and no other command. `rest` (of an exit) is a pause that ends
+            by itself.
         host: `http://name:port`; or `name` or `name:port` for both schemes; or `.name` for a name and all below it.
         stage: `fetch`, `parse` or `sink`; only fetch can be slowed.
-        delay_s: Least rest between two requests to one host, for `slow`.
-        at: UTC epoch seconds, for the reader.
+        exit: Name of an exit, on all workers.
+        delay_s: Least rest between two requests to one host, for `slow`; length of the rest, for `rest`.
+        at: UTC epoch seconds: a `rest` counts from then on.
         reason: Why a spider closed its job (`stop`); empty for a command of the operator.
     """
 
@@ -293,15 +298,20 @@ class Command(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
     delay_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
     at: float = 0.0
     reason: str = ""
+    exit: str = ""
 
     @property
     def kind(self) -> str:
-        """`job`, `host` or `stage`."""
+        """`job`, `host`, `stage` or `exit`."""
         return next((kind for kind in _MAY if getattr(self, kind)), "")
 
     @property
     def target(self) -> str:
-        return self.job or self.host or self.stage
+        return self.job or self.host or self.stage or self.exit
+
+    def is_over(self, now: float) -> bool:
+        """Whether it is a rest whose time has passed; `now` is UTC epoch seconds."""
+        return self.action == "rest" and self.at + self.delay_s <= now
 
     @property
     def holds(self) -> bool:
@@ -313,14 +323,16 @@ class Command(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
 
         Raises: ValueError: it cannot be obeyed; the message says why.
         """
-        if sum(map(bool, (self.job, self.host, self.stage))) != 1:
-            raise ValueError("a command has exactly one of job, host, stage (--job, --host, --stage)")
+        if sum(map(bool, (self.job, self.host, self.stage, self.exit))) != 1:
+            raise ValueError("a command has exactly one of job, host, stage, exit (--job, --host, --stage, --exit)")
         if self.action not in _MAY[self.kind]:
             raise ValueError(f"a {self.kind} cannot be given {self.action!r}, only: {', '.join(_MAY[self.kind])}")
         if self.stage and self.stage not in _STAGES:
             raise ValueError(f"no stage {self.stage!r:.50}; there are: {', '.join(_STAGES)}")
         if self.action == "slow" and (not self.delay_s or self.stage not in ("", "fetch")):
             raise ValueError("slow needs delay_s (--delay SECONDS) above 0, and no stage but fetch can be slowed")
+        if self.action == "rest" and not self.delay_s:
+            raise ValueError("rest needs delay_s (--delay SECONDS) above 0; pause ends with resume")
         if self.delay_s > MAX_DELAY_S:
             raise ValueError(f"delay_s (--delay SECONDS) is at most {MAX_DELAY_S:.0f}")
         if self.host and not _HOST.fullmatch(self.host):
@@ -453,7 +465,7 @@ _KEYS: dict[type[Control], Callable[[Any], bytes]] = {
     HookNote: lambda record: hook_key(record.job, record.target),
     WorkerCommand: lambda record: key_of("worker", record.worker),
     CodeNote: lambda record: f"code/{record.project}/{record.version}".encode(),
-    Command: lambda record: key_of("command", record.kind, record.target),
+    Command: lambda record: key_of("command", "clear" if record.action == "clear" else record.kind, record.target),
     Join: _join_key,
     Rewound: lambda record: f"rewind/{record.epoch}.{record.mark}/{record.job}".encode(),
     Skipped: lambda record: f"skipped/{record.partition}/{record.start}".encode(),
@@ -501,6 +513,8 @@ def _decode_command(record_key: bytes, value: bytes | None) -> Command:
         _check_key(record, record_key)
         return record
     _, kind, target = [*record_key.decode().split("/", 2), "", ""][:3]
+    if kind == "clear":
+        return Command("clear", host=target).check()
     if kind not in _MAY:
         raise ValueError(f"nothing is known by the key {record_key!r:.100}")
     return Command(
@@ -508,4 +522,5 @@ def _decode_command(record_key: bytes, value: bytes | None) -> Command:
         job=target if kind == "job" else "",
         host=target if kind == "host" else "",
         stage=target if kind == "stage" else "",
+        exit=target if kind == "exit" else "",
     ).check()

@@ -105,7 +105,7 @@ class Fetcher:
         settings, stage = self.settings, self.stage
         client = Client(settings, f"crawlog/{__version__}", stage.may_ask, self._jars)
         transport, addresses = self._wrap(client), client.addresses
-        self.frontier.schedule.exits = client.exits
+        self.frontier.schedule.use(client.exits)
         caution = Caution(self.suspects)
         retrying = Retrying(_jitter)
         hosts = Hosts(self.frontier, stage.place, retrying.rest_s)

@@ -41,11 +41,12 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from crawlog.agents.control import StageCommands, follow
+from crawlog.schemas.control import Command
 from crawlog.schemas.progress import Progress
 from crawlog.streams import crash_points
 from crawlog.streams.errors import Unusable
 from crawlog.streams.exit_codes import EX_TEMPFAIL
-from crawlog.streams.fetch import Durations, ReportedJobs
+from crawlog.streams.fetch import Durations, ReportedJobs, robots_answer
 from crawlog.streams.frontier import Frontier, KeptRests
 from crawlog.streams.job_spec import limits_of, own_policy
 from crawlog.streams.jobs import Commands
@@ -141,8 +142,17 @@ class OwnedFrontier:
         self.wake()
 
     def _heard(self, record: "Control") -> None:
+        if isinstance(record, Command) and record.action == "clear" and self.orders.is_known:
+            self._clear(record.host)
         for listener in self.listeners:
             listener(record)
+
+    def _clear(self, name: str) -> None:
+        """End the back-off of a host; a command from before the worker's start has done so."""
+        for host in self.frontier.clear(name):
+            rest = robots_answer.Rest(0.0, 0.0)
+            host.partition.cache(robots_answer.rest_key(host.key), robots_answer.pack(rest))
+        self.wake()
 
     def _reported(self, report: Progress) -> None:
         self.on_report(report)

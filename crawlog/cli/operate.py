@@ -13,7 +13,7 @@ from .options import Command, CommandGroup, settings_of, settings_options
 from .reach import existing_log, fleet_log, reachable_log
 
 STAGES = ("fetch", "parse", "sink")
-ORDERS = ("pause", "resume", "block", "unblock", "slow", "stop", "cancel", "list")
+ORDERS = ("pause", "resume", "block", "unblock", "slow", "stop", "cancel", "clear", "rest", "list")
 
 
 @click.command()
@@ -21,13 +21,22 @@ ORDERS = ("pause", "resume", "block", "unblock", "slow", "stop", "cancel", "list
 @click.option("--job", metavar="NAME", default="", help="Of a job.")
 @click.option("--host", metavar="HOST", default="", help="http://name:port, name (any scheme) or .name (all below).")
 @click.option("--stage", type=click.Choice(STAGES), default=None, help="Of a stage.")
-@click.option("--delay", metavar="S", type=click.FloatRange(0), default=0.0, help="For slow: seconds between requests.")
+@click.option("--exit", "exit_name", metavar="NAME", default="", help="Exit to pause, resume or rest, on all workers.")
+@click.option(
+    "--delay",
+    metavar="S",
+    type=click.FloatRange(0),
+    default=0.0,
+    help="For slow: seconds between requests; for rest: its length in seconds.",
+)
 @click.option("--json", "as_json", is_flag=True, help="For list: print one JSON object a command.")
 @settings_options
-def control(action: str, job: str, host: str, stage: str | None, delay: float, as_json: bool, **given: Any) -> int:
-    """Pause, slow, block or stop what runs; cancel a job; list what is in force.
+def control(
+    action: str, job: str, host: str, stage: str | None, exit_name: str, delay: float, as_json: bool, **given: Any
+) -> int:
+    """Pause, slow, block or stop what runs; cancel a job; clear a host's back-off; list what is in force.
 
-    ACTION is one of pause, resume, block, unblock, slow, stop, cancel, list.
+    ACTION is one of pause, resume, block, unblock, slow, stop, cancel, clear, rest, list.
     """
     from crawlog.commands import control as commands
     from crawlog.jobs.changes import cancel_job
@@ -38,9 +47,11 @@ def control(action: str, job: str, host: str, stage: str | None, delay: float, a
     settings = settings_of(given)
     if job:
         arguments.job_name(job)
-    if action == "cancel" and (not job or host or stage):
+    if action == "cancel" and (not job or host or stage or exit_name):
         raise Misconfigured("crawlog control cancel: name the job with --job NAME, and nothing else")
-    command = None if action in ("cancel", "list") else commands.wanted(action, job, host, stage or "", delay)
+    command = (
+        None if action in ("cancel", "list") else commands.wanted(action, job, host, stage or "", delay, exit_name)
+    )
     if action == "list":
         with existing_log(settings) as reached:
             found = commands.listed(reached)

@@ -21,6 +21,8 @@ def given_text(given: Given) -> str:
 def effect(given: Given) -> str:
     """The effect of a command in words, with a warning if its target may be a wrong name."""
     command = given.command
+    if command.action == "clear":
+        return "workers end its back-off within 2 s; its URLs are asked for after its delay, also those tried before"
     if not command.holds:
         if not given.changes:
             return "nothing was in force for it; `crawlog control list` shows what is"
@@ -49,7 +51,7 @@ def command_json(commands: list[Command]) -> list[str]:
 
 def described(command: Command) -> str:
     """A command in words."""
-    delay = f" to {command.delay_s:g} s" if command.action == "slow" else ""
+    delay = {"slow": f" to {command.delay_s:g} s", "rest": f" for {command.delay_s:g} s"}.get(command.action, "")
     return f"{command.action} {command.kind} {command.target}{delay}"
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 
-def wanted(action: str, job: str, host: str, stage: str, delay_s: float) -> Command:
+def wanted(action: str, job: str, host: str, stage: str, delay_s: float, exit_name: str = "") -> Command:
     """The command that the options describe.
 
     Raises: Misconfigured: the options do not fit together; the message names valid ones.
@@ -29,6 +29,7 @@ def wanted(action: str, job: str, host: str, stage: str, delay_s: float) -> Comm
     try:
         named = host_of(host) if host else ""
         raw = {"action": action, "job": job, "host": named, "stage": stage, "delay_s": delay_s, "at": time.time()}
+        raw["exit"] = exit_name
         return msgspec.convert(raw, Command).check()
     except ValueError as error:
         raise Misconfigured(f"crawlog control {action}: {error}\nSee `crawlog control --help`.") from None
@@ -70,7 +71,7 @@ def listed(settings: "Settings") -> list[Command]:
     from crawlog.streams.control import read_control
     from crawlog.streams.log import Topics
 
-    return read_control(settings, Topics(settings.kafka.prefix)).commands.in_force
+    return read_control(settings, Topics(settings.kafka.prefix)).commands.in_force_at(time.time())
 
 
 def whoever() -> str:

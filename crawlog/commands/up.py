@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -185,7 +186,7 @@ def _look(settings: "Settings", found: Status) -> None:
     view = FleetView.read(settings, until=is_whole, wait_s=REPORTS_TIMEOUT_S)
     found.fleet = view.status()
     found.jobs = view.look(lambda state: _jobs(state, count))
-    found.commands = view.look(lambda state: state.control.commands.in_force)
+    found.commands = view.look(lambda state: state.control.commands.in_force_at(time.time()))
 
 
 def _owned(view: "FleetView") -> set[int]:

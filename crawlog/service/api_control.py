@@ -22,13 +22,14 @@ LogOffset = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class CommandBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A command for exactly one target: a job, a host or a stage."""
+    """A command for exactly one target: a job, a host, a stage or an exit."""
 
     action: Action
     job: Annotated[str, msgspec.Meta(max_length=100)] = ""
     host: Annotated[str, msgspec.Meta(max_length=300)] = ""
     stage: Literal["", "fetch", "parse", "sink"] = ""
     delay_s: Annotated[float, msgspec.Meta(ge=0, le=MAX_DELAY_S)] = 0.0
+    exit: Annotated[str, msgspec.Meta(max_length=300)] = ""
 
 
 class OrderAnswer(msgspec.Struct, frozen=True):
@@ -169,7 +170,7 @@ def _orders(call: ApiCall) -> list[Command]:
 
 def _order(call: ApiCall) -> OrderAnswer:
     body: CommandBody = call.body
-    command = control.wanted(body.action, body.job, body.host, body.stage, body.delay_s)
+    command = control.wanted(body.action, body.job, body.host, body.stage, body.delay_s, body.exit)
     given = control.give(call.settings, command)
     call.fleet.wait_until(lambda state: _hears(state, command), SEEN_S)
     return OrderAnswer(given.command, given.changes, given.knows_job)

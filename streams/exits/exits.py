@@ -153,6 +153,7 @@ class Exits:  # long: each event of a request, and each question of the frontier
         self._states: dict[str, _State] = {}
         self._members: dict[str, tuple[Exit, ...]] = {}
         self._hosts: OrderedDict[str, _AtHost] = OrderedDict()
+        self._ordered: Mapping[str, float] = {}
         self._refused_by: OrderedDict[Hashable, list[str]] = OrderedDict()
         self.logged_in: frozenset[str] = frozenset()
         self._worked = 0
@@ -249,6 +250,8 @@ class Exits:  # long: each event of a request, and each question of the frontier
     def _rests_until(self, name: str, at: _AtHost | None) -> float:
         state = self._states.get(name)
         everywhere = max(state.rest.until, state.held_until) if state is not None else NEVER
+        if self._ordered:
+            everywhere = max(everywhere, self._ordered.get(name, NEVER))
         here = at.rests.get(name) if at is not None and at.rests else None
         return max(everywhere, here.until) if here is not None else everywhere
 
@@ -332,7 +335,15 @@ class Exits:  # long: each event of a request, and each question of the frontier
         pool = self.of_group(rules.exit_group)
         return max(min((self._rests_until(one.name, at) for one in pool), default=now + REST_S) - now, 0.0)
 
-    # ------------------------------------------------------------------ redials
+    # ------------------------------------------------------------------ commands and redials
+
+    def obey(self, rests: Mapping[str, float]) -> None:
+        """Commands keep these exits, by name, from serving until then; no others."""
+        self._ordered = rests
+
+    def forgive(self, host: str) -> None:
+        """Forget what exits have met at a host."""
+        self._hosts.pop(host, None)
 
     def hold(self, name: str, until: float) -> None:
         """Let no request go by an exit until then."""
@@ -398,7 +409,7 @@ class Exits:  # long: each event of a request, and each question of the frontier
             name: replace(
                 state.figures,
                 median_s=round(sorted(state.took)[len(state.took) // 2], 4) if state.took else 0.0,
-                rests_s=round(max(state.rest.until - now, 0.0), 1),
+                rests_s=round(max(self._rests_until(name, None) - now, 0.0), 1),
                 rests_at=resting[name],
             )
             for name, state in self._states.items()

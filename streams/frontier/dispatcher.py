@@ -12,6 +12,7 @@ from heapq import nlargest
 from math import inf
 from typing import TYPE_CHECKING
 
+from crawlog.schemas.control import Command
 from crawlog.streams.exits import Exit
 from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.jobs import Commands, traits
@@ -125,6 +126,11 @@ class Frontier:  # long: hosts, jobs and exits are decided together for each req
     def order(self, host: Host) -> None:
         """Tell a host of another worker's partition the commands in force."""
         self.schedule.order(host)
+
+    def clear(self, name: str) -> list[Host]:
+        """End the back-off of a host, named as in commands, and of its URLs. Returns: The entries concerned."""
+        named = Commands([Command("pause", host=name)])
+        return [host for owned in self.owned.values() for host in owned.clear(lambda key: named.of_host(key).paused)]
 
     def is_held(self, job: JobState) -> bool:
         """Whether nobody waits for a job's queue: it was stopped or has ended for good, by its record or a command."""

@@ -183,7 +183,9 @@ def _place(figures: HostFigures, schedule: Schedule, owned: "OwnedPartition", ow
     if host is not None:
         orders, until, rests_until = host.orders, host.next_at, max(host.ready_at, host.exits_until)
         figures.in_flight, figures.per_host, figures.delay_s = host.in_flight, host.per_host, host.delay_s
-        if host.exits_until > now:
+        if host.exits_until > now and all(  # else it has only the delays of its exits
+            schedule.exits.wakes_in_s(host.key, host.partition.policy(job).rules, now) for job in host.queues
+        ):
             figures.rests = "exits"
     else:
         orders = schedule.commands.of_host(figures.host)

@@ -5,14 +5,14 @@ and arranges each host that is concerned. Nothing decided here is kept: results 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import inf
 
 from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.fold import rows as r
 from crawlog.streams.url import hashed
 
-from .host import IDLE, Cache, Host, HostQueue, Task
+from .host import IDLE, LATER, Cache, Host, HostQueue, Task
 from .order import KEPT, Sleepers
 from .policies import HeldHosts, RequestPolicies
 from .politeness import failures_of
@@ -216,6 +216,23 @@ class OwnedPartition:
             self._schedule.arrange(self.host(row.host, row.domain, queues))
         else:
             self.sleepers.add(mark, inf)
+
+    def clear(self, is_named: Callable[[str], bool]) -> list[Host]:
+        """End the back-off of the hosts whose key has this name: they are asked again after their delay."""
+        schedule = self._schedule
+        self.fold.flush()
+        rows = (r.read_host_queue(value) for _, value in self.fold.rows.scan(b"g"))
+        named = {row.host: row.domain for row in rows if row.queued > 0 and is_named(row.host)}
+        hosts = [self.host(key, domain) for key, domain in named.items()]
+        self.waits.hurry(named)
+        for host in hosts:
+            host.ready_at = host.exits_until = 0.0
+            host.failures, host.closed = 0, ()
+            host.tries.clear()
+            schedule.exits.forgive(host.key)
+            host.where = IDLE if host.where == LATER else host.where
+            schedule.arrange(host)
+        return hosts
 
     def rests(self) -> dict[int, float]:
         """Until when each host that may not be asked now rests, by its hash."""

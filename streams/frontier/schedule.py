@@ -16,6 +16,7 @@ from collections import Counter
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
+from crawlog.schemas.control import MAX_DELAY_S
 from crawlog.streams.exits import Exits
 from crawlog.streams.fold import JobState
 from crawlog.streams.jobs import Commands
@@ -116,6 +117,18 @@ class Schedule:
         self._slow_s = commands.of_stage("fetch").slow_s
         self.holding = commands.holding_hosts
         self.resting.clear()
+        self._order_exits()
+
+    def use(self, exits: Exits) -> None:
+        """These are the worker's exits."""
+        self.exits = exits
+        self._order_exits()
+
+    def _order_exits(self) -> None:
+        ahead_s = self.now() - self.wall()
+        rests = {one.exit: one.at + one.delay_s + ahead_s for one in self.commands.of_exits if one.action == "rest"}
+        pauses = {one.exit: self.now() + MAX_DELAY_S for one in self.commands.of_exits if one.action == "pause"}
+        self.exits.obey(rests | pauses)
 
     def order(self, host: Host) -> None:
         """Tell a host the commands for itself, for its jobs, and for the stage."""

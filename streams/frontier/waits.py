@@ -115,6 +115,15 @@ class RetryWaits:
         self._none_before[job.number] = 0 if due else first_ms
         return due
 
+    def hurry(self, hosts: Collection[str]) -> None:
+        """End the waits for another attempt at URLs of these hosts, as far as they are in memory."""
+        now = self._schedule.now()
+        for at, (due, key, due_ms, host, domain) in enumerate(self._heap):
+            stored = self._fold.rows.get(key) if host in hosts else None
+            if stored is not None and r.read_queued(stored).attempt:
+                self._heap[at] = min(due, now), key, due_ms, host, domain
+        heapify(self._heap)
+
     def load_due(self, now: float) -> None:
         """Read further waiting rows if they are due and there is room."""
         if self._upto <= now and self.woken < WAITING_IN_MEMORY:

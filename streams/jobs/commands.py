@@ -40,7 +40,9 @@ class Commands:
             self.take(command)
 
     def take(self, command: Command) -> None:
-        """Take a command that came after the others."""
+        """Take a command that came after the others; `clear` acts once and changes none of them."""
+        if command.action == "clear":
+            return
         at = command.kind, _with_port(command.target) if command.host else command.target
         self._newest.pop(at, None)
         self._of_jobs.clear()
@@ -50,6 +52,10 @@ class Commands:
     @property
     def in_force(self) -> list[Command]:
         return [self._newest[at] for at in sorted(self._newest)]
+
+    def in_force_at(self, now: float) -> list[Command]:
+        """Those whose time has not passed; `now` is UTC epoch seconds."""
+        return [command for command in self.in_force if not command.is_over(now)]
 
     @property
     def holding_hosts(self) -> frozenset[Command]:
@@ -71,6 +77,11 @@ class Commands:
         """When the command for a job was given, UTC epoch seconds; 0 without one."""
         command = self._newest.get(("job", name))
         return command.at if command is not None else 0.0
+
+    @property
+    def of_exits(self) -> list[Command]:
+        """The commands that keep exits from serving; a `rest` may be over."""
+        return [command for (kind, _), command in self._newest.items() if kind == "exit"]
 
     def of_stage(self, name: str) -> Orders:
         return _all([self._newest.get(("stage", name))])
