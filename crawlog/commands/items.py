@@ -4,8 +4,10 @@ A cursor has the next offset of each partition, and how many rows of that record
 while rows are added. A page that was parsed again gives its rows again, later; the newest are those of the later page.
 """
 
+import heapq
 from collections import Counter
 from contextlib import closing
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
@@ -14,13 +16,13 @@ import msgspec
 from crawlog.schemas import items
 from crawlog.streams.cluster import log_bounds
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log import Topics, partition_count, read_records
+from crawlog.streams.log import Topics, partition_count, read_partitions, read_records
 from crawlog.streams.sink import places_of, plain_rows
 
 from .export import ExportedJob, exported_job
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from confluent_kafka import Message
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 # Records looked at for one page of rows. A page may then be empty though there are more rows: `is_end` says so.
 MOST_READ = 50_000
+
+NEWEST_READ = (800, MOST_READ)  # Records looked at for the newest rows: the last few, and more if these lack rows
 
 
 GIVEN = "-"  # Stands in a cursor before the rows that were given; `+` would be a blank in a URL's query
@@ -112,6 +116,24 @@ def items_of(settings: "Settings", job: str, cursor: str = "", limit: int = 100,
     return ItemsPage(job, reading.rows, _cursor(reading.places), is_end)
 
 
+def newest_rows(settings: "Settings", job: str, limit: int) -> list[ItemRow]:
+    """The newest rows of a job, the newest first; none if the end of the log has none of it.
+
+    Raises: Misconfigured: no such job. EngineError: the log cannot be read.
+    """
+    count, topic = partition_count(settings), Topics(settings.kafka.prefix).items
+    reading = _Reading(exported_job(settings, job, "-"), limit, None)
+    bounds = log_bounds(settings, topic, list(range(count)))
+    found: list[tuple[int, int, ItemRow]] = []
+    for read in NEWEST_READ:
+        begins = {number: max(first, end - read // count) for number, (first, end) in bounds.items()}
+        with closing(read_partitions(settings, topic, {at: (begins[at], bounds[at][1]) for at in begins})) as records:
+            found = heapq.nlargest(limit, reading.timed(records), key=itemgetter(0, 1))
+        if len(found) >= limit or all(begins[number] == first for number, (first, _) in bounds.items()):
+            break
+    return [row for _, _, row in found]
+
+
 def cursors_behind(page: ItemsPage, begun: str) -> list[str]:
     """The cursor behind each row of a page; that of the last one is the page's.
 
@@ -161,6 +183,13 @@ class _Reading:
             if self.is_full:
                 return
         self.places[number] = _Place(until)
+
+    def timed(self, records: "Iterable[Message]") -> "Iterator[tuple[int, int, ItemRow]]":
+        """The rows of records with the time of their record, and its offset, for sorting."""
+        for message in records:
+            offset = message.offset() or 0
+            for row in self._rows(message, (message.partition() or 0, offset)):
+                yield message.timestamp()[1], offset, row
 
     def _rows(self, message: "Message", at: tuple[int, int]) -> list[ItemRow]:
         """The job's rows in a record; none of another job's, and none of garbage."""

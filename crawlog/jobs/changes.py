@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from crawlog.commands.control import whoever
-from crawlog.commands.dead import listed
 from crawlog.commands.job_logs import unknown_job
 from crawlog.schemas.control import Command, JobCopy, key
 from crawlog.schemas.job_orders import JobStateName, OutputSpec
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
 from crawlog.streams.control import apply_change, known_job, remove_notes, settled_control, write_command
-from crawlog.streams.dead_letters import LetterChoice
 from crawlog.streams.errors import InvalidState, OrderRefused, UnknownName
 from crawlog.streams.fleet import FleetState, FleetView, JobView, WorkerView, letters_of
 from crawlog.streams.job_spec import job_values
@@ -61,17 +59,16 @@ def show_job(settings: "Settings", name: str) -> "JobView":
 
     Raises: UnknownName: there is none.
     """
-    return shown_job(settings, FleetView.read(settings), name)
+    return shown_job(FleetView.read(settings), name)
 
 
-def shown_job(settings: "Settings", view: "FleetView", name: str) -> "JobView":
+def shown_job(view: "FleetView", name: str) -> "JobView":
     """The same, from a view of the fleet. Raises: UnknownName: there is none."""
     found, copy = view.job(name), view.look(lambda state: state.copy(name))
     if found is None or copy is None:
         raise unknown_job(name)
     values = {key: masked(key, value) for key, value in job_values(copy.spec).items() if key in known_keys()}
-    since = view.look(lambda state: state.control.since(copy))
-    dead = len(listed(settings, LetterChoice(job=name, since=since), 0, handled=False).letters)
+    dead = letters_of(view)[name]
     workers = view.workers()
     reason = found.reason or (NOT_STARTED if lacks_start(found, workers) else "")
     held = () if traits(found.state).ended else tuple(one.id for one in workers if one.is_held)

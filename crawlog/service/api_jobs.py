@@ -123,7 +123,7 @@ def _submit(call: ApiCall) -> JobView:
 
 
 def _show(call: ApiCall) -> JobView:
-    return shown_job(call.settings, call.fleet, known_job(call))
+    return shown_job(call.fleet, known_job(call))
 
 
 def _lines(call: ApiCall) -> LinesPage:
@@ -181,7 +181,8 @@ class RetryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     execute: bool = False
 
 
-def _retry(call: ApiCall) -> Recrawl:
+def retried(call: ApiCall) -> Recrawl:
+    """Has URLs fetched again, or counts them."""
     body: RetryBody = call.body
     before = None if body.older_than_s is None else time.time() - body.older_than_s
     choice = RecrawlChoice(body.urls, body.failed, body.statuses, before)
@@ -241,7 +242,7 @@ ENDPOINTS = (
         "operate",
         "Have URLs fetched again that are done",
         Recrawl,
-        _retry,
+        retried,
         body=RetryBody,
         errors=(409,),
     ),

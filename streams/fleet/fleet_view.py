@@ -32,7 +32,7 @@ from .fleet_state import FleetState, exits_of
 from .lost_workers import LOST_S, LostWorkers, ReportSign
 from .readers import OpenLetters, ProgressReader
 from .tail import AtEnd, ControlRecord, Item, ReadFault, Report, Tail
-from .views import FleetStatus, JobView, LostWorker, StageView, WorkerView
+from .views import FleetStatus, HostView, JobView, LostWorker, StageView, WorkerView
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -306,6 +306,10 @@ class FleetView:  # long: each question of the service to the fleet is a method 
         """The living processes of workers, by stage and name."""
         return self.look(lambda state: state.workers(self._clock.now()))
 
+    def hosts(self) -> list[HostView]:
+        """The slowest hosts of each partition whose worker lives, the longest queue first."""
+        return self.look(lambda state: state.hosts(self._clock.now()))
+
     def jobs(self) -> list[JobView]:
         """All jobs, the last submitted first."""
         return self.look(lambda state: state.jobs())
@@ -352,7 +356,7 @@ class FleetView:  # long: each question of the service to the fleet is a method 
                 tuple(state.jobs()),
                 tuple(self.workers()),
                 tuple(stages),
-                tuple(state.hosts(now)),
+                tuple(self.hosts()),
                 tuple(exits_of(state, now)),
                 dead,
             )

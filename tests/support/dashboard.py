@@ -188,7 +188,7 @@ NAMES = {"job": "shop", "project": "shop", "schedule": "daily"}
 QUERIES: dict[str, str] = {}
 
 # Routes below /ui that are not pages: files, and addresses that lead elsewhere.
-NO_PAGES = {"/ui", "/ui/static/{file}"}
+NO_PAGES = {"/ui", "/ui/static/{file}", "/ui/jobs/{job}/export"}
 
 
 def page_routes() -> list[str]:

@@ -8,7 +8,7 @@ FleetView, every 10 s ─► samples    what all stages, and each busy job, did 
 Each copy of the service has its own history, and calls for itself.
 """
 
-from .alerts import Alert
+from .alerts import Alert, ended_badly
 from .history import RateHistory
 from .samples import FLEET_SERIES, JOB_SERIES, SeriesAnswer
 from .watcher import HISTORY, WATCHER, Watcher, prepare
@@ -22,5 +22,6 @@ __all__ = [
     "RateHistory",
     "SeriesAnswer",
     "Watcher",
+    "ended_badly",
     "prepare",
 ]

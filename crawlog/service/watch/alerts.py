@@ -155,7 +155,7 @@ def findings(look: AlertLook, recent: Recent) -> Iterator[AlertFinding]:
         if not traits(job.state).ended:
             yield from _of_going(job, look, recent)
         elif look.now - job.ended_at < ENDED_S:
-            yield from _of_ended(job)
+            yield from ended_badly(job)
         yield from _of_outputs(job)
     for name, count in look.letters.items():
         if count:
@@ -228,7 +228,7 @@ def _stalled(job: JobView, look: AlertLook, recent: Recent) -> Iterator[AlertFin
         yield AlertFinding("stalled", "job", job.name, text, f"crawlog jobs show {job.name}")
 
 
-def _of_ended(job: JobView) -> Iterator[AlertFinding]:
+def ended_badly(job: JobView) -> Iterator[AlertFinding]:
     """A job that has ended in vain, by the judgement of `run`'s summary."""
     counts, hint = job.counts, f"crawlog jobs show {job.name}"
     if job.state == "failed":
