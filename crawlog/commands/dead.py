@@ -7,15 +7,13 @@ known by then, a done finds no row any more, and items replace themselves.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from crawlog.schemas import dead, pages, urls
+from crawlog.schemas import dead, pages
 from crawlog.streams import crash_points
 from crawlog.streams.cluster import log_bounds
-from crawlog.streams.coded_pages import page_of
 from crawlog.streams.control import renew_ends
 from crawlog.streams.dead_letters import Letter, LetterChoice, Letters, letter_mark, letters_by_place, redrive_refusal
 from crawlog.streams.errors import EngineError, Misconfigured
@@ -29,9 +27,9 @@ from crawlog.streams.log import (
     record_at,
     record_headers,
 )
-from crawlog.streams.printable import HIDDEN
-from crawlog.streams.redaction import for_readers, shown_found, shown_page, shown_result
 from crawlog.streams.settings import MAX_BODY_BYTES
+
+from .shown_records import header_for_reader, plain_value, shown_header, value_for_reader, without_secrets
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -172,62 +170,10 @@ def opened(settings: "Settings", letter: Letter, most: int = MAX_BODY_BYTES, *, 
     headers = record_headers(record)
     said = dead.from_headers(dead.by_name(headers), record.key(), record.value())
     own_headers = dead.own_headers(headers)
-    own = {name: (_header_for_reader if to_reader else _shown)(name, value) for name, value in own_headers}
-    value = _plain(record.value(), own_headers, most)
-    value = _value_for_reader(value, pages.HEADER in own) if to_reader else _without_secrets(value)
+    own = {name: (header_for_reader if to_reader else shown_header)(name, value) for name, value in own_headers}
+    value = plain_value(record.value(), own_headers, most)
+    value = value_for_reader(value, pages.HEADER in own) if to_reader else without_secrets(value)
     return Opened(letter, said.key, value, own, said.traceback)
-
-
-def _plain(value: bytes | None, headers: list[tuple[str, bytes]], most: int) -> bytes | None:
-    """A value; that of a page unpacked, if it can be."""
-    with suppress(ValueError):
-        _, body = page_of(pages.meta_in(headers), value, headers, most)
-        return body or value
-    return value
-
-
-def _shown(name: str, value: bytes) -> str:
-    """A header of a record as text; that of a page without the secrets of its request."""
-    if name == pages.HEADER:
-        with suppress(ValueError):
-            meta = pages.decode(value)
-            if meta.request is not None or meta.headers:
-                value = msgspec.json.encode(shown_page(meta))
-    return value.decode("utf-8", "replace")
-
-
-def _without_secrets(value: bytes | None) -> bytes | None:
-    """A value; that of founds without the secrets of their requests, that of dones without those of cookies."""
-    with suppress(ValueError):
-        record = urls.decode(value)
-        if any(found.request is not None for found in record.urls or ()):
-            told = msgspec.to_builtins(msgspec.structs.replace(record, urls=None))
-            return msgspec.json.encode({**told, "urls": [shown_found(found) for found in record.urls or ()]})
-        if any(result.cookies for result in record.results or ()):
-            told = msgspec.to_builtins(msgspec.structs.replace(record, results=None))
-            return msgspec.json.encode({**told, "results": [shown_result(one) for one in record.results or ()]})
-    return value
-
-
-def _header_for_reader(name: str, value: bytes) -> str:
-    """A header of a record; one that is not crawlog's may hold anything."""
-    if name == pages.HEADER:
-        with suppress(ValueError):
-            return msgspec.json.encode(for_readers(shown_page(pages.decode(value)))).decode()
-    return value.decode("latin-1") if name == pages.CODING else HIDDEN
-
-
-def _value_for_reader(value: bytes | None, is_page: bool) -> bytes | None:
-    """The body of a page, founds and dones. Any other record may hold secrets where nobody looks for them."""
-    if value is None or is_page:
-        return value
-    with suppress(ValueError):
-        record = urls.decode(value)
-        if record.spec is None and (record.urls or record.results):
-            founds = [for_readers(shown_found(one)) for one in record.urls or ()]
-            dones = [shown_result(one) for one in record.results or ()]
-            return msgspec.json.encode({"job": record.job, "epoch": record.epoch, "urls": founds, "results": dones})
-    return f"{HIDDEN} ({len(value):,} bytes)".encode()
 
 
 def redriven(settings: "Settings", choice: LetterChoice, *, execute: bool, report: Report) -> Redriving:

@@ -1,4 +1,4 @@
-"""The fleet and its code: status, workers, slowest hosts, exits, lag of stages, topics, settings; deployed projects."""
+"""The fleet and its code: status, workers, slowest hosts, exits, lag of stages, settings; deployed projects."""
 
 from typing import Annotated, Any
 
@@ -18,9 +18,7 @@ from crawlog.commands.projects import (
 )
 from crawlog.jobs.schedules import follow_project
 from crawlog.schemas.control import WorkerAction
-from crawlog.streams.cluster import log_bounds
 from crawlog.streams.fleet import ExitView, FleetState, LostWorker, StageView, WorkerView, letters_of
-from crawlog.streams.log import Topics
 from crawlog.streams.settings import masked, values
 
 from .answers import AnswerError
@@ -42,19 +40,6 @@ class StatusAnswer(msgspec.Struct, frozen=True):
     workers: int
     stages: tuple[StageView, ...]
     dead: int
-
-
-class TopicView(msgspec.Struct, frozen=True):
-    """A topic.
-
-    Attributes:
-        partitions: First and next offset of each.
-        records: At most; compaction may have removed some.
-    """
-
-    name: str
-    partitions: list[tuple[int, int]]
-    records: int
 
 
 class SettingView(msgspec.Struct, frozen=True):
@@ -86,18 +71,6 @@ def _exits(call: ApiCall) -> tuple[ExitView, ...]:
 
 def _stages(call: ApiCall) -> list[StageView]:
     return call.fleet.stages()
-
-
-def _topics(call: ApiCall) -> list[TopicView]:
-    names, count = Topics(call.settings.kafka.prefix), call.settings.kafka.partitions
-    counts = {names.urls: count, names.pages: count, names.items: count, names.changes: count}
-    counts |= dict.fromkeys((names.control, names.progress, names.dead, names.code, names.hosts, names.logs), 1)
-    views = []
-    for name, partitions in counts.items():
-        bounds = sorted(log_bounds(call.settings, name, list(range(partitions))).items())
-        places = [(first, end) for _, (first, end) in bounds]
-        views.append(TopicView(name, places, sum(end - first for first, end in places)))
-    return views
 
 
 def _settings(call: ApiCall) -> list[SettingView]:
@@ -192,7 +165,6 @@ ENDPOINTS = (
     _order("drain", "End a worker's process; `crawlog up` starts no other one"),
     ApiEndpoint("GET", "/exits", "read", "Exits of fetch workers", tuple[ExitView, ...], _exits),
     ApiEndpoint("GET", "/stages", "read", "Stages with their lag", list[StageView], _stages),
-    ApiEndpoint("GET", "/topics", "read", "Topics with their offsets", list[TopicView], _topics),
     ApiEndpoint("GET", "/settings", "read", "Settings in force, secrets hidden", list[SettingView], _settings),
     ApiEndpoint("GET", "/projects", "read", "Projects' versions", list[ProjectVersion], _versions, query=VersionsQuery),
     ApiEndpoint("GET", _ONE, "read", "A project's versions, the newest last", list[ProjectVersion], _of_project),

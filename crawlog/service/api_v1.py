@@ -11,7 +11,7 @@ import crawlog
 from crawlog.jobs.request import JobRequest
 from crawlog.jobs.schedules import ScheduleRequest
 
-from . import api_control, api_fleet, api_hosts, api_items, api_jobs, api_schedules, api_watch
+from . import api_control, api_fleet, api_hosts, api_items, api_jobs, api_schedules, api_topics, api_watch
 from .answers import ErrorBody
 from .endpoint import BASE, ApiEndpoint, handler_of
 from .routing import add
@@ -21,6 +21,7 @@ ENDPOINTS: tuple[ApiEndpoint, ...] = (
     *api_items.ENDPOINTS,
     *api_fleet.ENDPOINTS,
     *api_hosts.ENDPOINTS,
+    *api_topics.ENDPOINTS,
     *api_control.ENDPOINTS,
     *api_schedules.ENDPOINTS,
     *api_watch.ENDPOINTS,

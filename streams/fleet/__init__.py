@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from .fleet_state import DEFAULT_COPY, FleetState
 from .paces import STILL, JobPace
-from .views import ExitView, FleetStatus, HookView, HostView, JobView, LostWorker, OutputView, StageView, WorkerView
+from .views import (
+    ExitView,
+    FleetStatus,
+    HookView,
+    HostView,
+    JobView,
+    LostWorker,
+    OutputView,
+    PlaceView,
+    StageView,
+    WorkerView,
+)
 
 if TYPE_CHECKING:
     from .fleet_view import FleetView, letters_of
@@ -39,6 +50,7 @@ __all__ = [
     "JobView",
     "LostWorker",
     "OutputView",
+    "PlaceView",
     "ProgressReader",
     "ReadFault",
     "Report",

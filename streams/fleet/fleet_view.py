@@ -23,6 +23,7 @@ import structlog
 from confluent_kafka import OFFSET_BEGINNING
 
 from crawlog.schemas.codec import decoded
+from crawlog.schemas.progress import Progress
 from crawlog.streams.cluster import Admin, BrokerLogin, log_bounds, offset_at
 from crawlog.streams.errors import EngineError
 from crawlog.streams.jobs import RECENT_S
@@ -32,7 +33,7 @@ from .fleet_state import FleetState, exits_of
 from .lost_workers import LOST_S, LostWorkers, ReportSign
 from .readers import OpenLetters, ProgressReader
 from .tail import AtEnd, ControlRecord, Item, ReadFault, Report, Tail
-from .views import FleetStatus, HostView, JobView, LostWorker, StageView, WorkerView
+from .views import FleetStatus, HostView, JobView, LostWorker, PlaceView, StageView, WorkerView
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -327,8 +328,7 @@ class FleetView:  # long: each question of the service to the fleet is a method 
 
         Raises: EngineError: the broker does not answer.
         """
-        ends = self._known_ends()
-        inputs = {"fetch": self._topics.urls, "parse": self._topics.pages, "sink": self._topics.items}
+        ends, inputs = self._known_ends(), self._topics.read_by
         with self._lock:
             state, now = self._state, self._clock.now()
             workers, orders = state.workers(now), state.control.commands
@@ -341,6 +341,22 @@ class FleetView:  # long: each question of the service to the fleet is a method 
                     lag = state.picture.lag(stage, ends[topic]) if state.supervisors(stage, now) else sum(ends[topic])
                 rate = round(sum(one.pages_per_s for one in own), 2)
                 views.append(StageView(stage, len(own), lag, rate, orders.of_stage(stage).paused))
+        return views
+
+    def places(self) -> list[PlaceView]:
+        """How far each stage has come in each partition of its input.
+
+        Raises: EngineError: the broker does not answer.
+        """
+        ends = self._known_ends()
+        newest = self.look(lambda state: dict(state.picture.newest))
+        views = []
+        for stage, topic in self._topics.read_by.items():
+            for number, end in enumerate(ends[topic]):
+                report = newest.get((stage, number)) or Progress("", stage, number, 0.0)
+                lag = max(end - report.offset, 0)
+                place = stage, number, report.worker, report.offset, report.checkpoint, end, lag
+                views.append(PlaceView(*place, report.at))
         return views
 
     def status(self) -> FleetStatus:

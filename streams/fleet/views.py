@@ -194,6 +194,27 @@ class StageView(msgspec.Struct, frozen=True):
     is_paused: bool = False
 
 
+class PlaceView(msgspec.Struct, frozen=True):
+    """How far a stage has come in a partition of its input.
+
+    Attributes:
+        worker: That reported it last; it may have ended.
+        passed: The offset before which all is folded (fetch), or acknowledged.
+        kept: That of the state on disk (fetch), or of the last commit: a new owner goes on there.
+        end: The partition's next offset.
+        reported_at: UTC epoch seconds by the worker's clock; 0 if nobody ever reported it.
+    """
+
+    stage: str
+    partition: int
+    worker: str
+    passed: int
+    kept: int
+    end: int
+    lag: int
+    reported_at: float
+
+
 class HostView(msgspec.Struct, frozen=True):
     """A slow host.
 

@@ -136,7 +136,7 @@ def _move(partition: int, held: HeldRange, after: int, gone: int) -> Move:
 # --- texts of options -----------------------------------------------------------------------------------------------
 
 
-def moment_ms(text: str) -> int:
+def moment_ms(text: str, option: str = "--to-datetime") -> int:
     """UTC epoch milliseconds of an ISO 8601 time. A time without a zone is UTC, as in Kafka's tool.
 
     Raises: Misconfigured: not a time.
@@ -145,7 +145,7 @@ def moment_ms(text: str) -> int:
         parsed = datetime.fromisoformat(text.strip())
     except ValueError:
         raise Misconfigured(
-            f"--to-datetime {text!r}: write it as 2026-01-31T14:00:00.000, in UTC, or with a zone: …Z, …+01:00"
+            f"{option} {text!r:.60}: write it as 2026-01-31T14:00:00.000, in UTC, or with a zone: …Z, …+01:00"
         ) from None
     return round((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * 1000)
 

@@ -232,6 +232,7 @@ class TopicRow(NamedTuple):
 
     Attributes:
         records: Offsets from the first to the end; a compacted topic has fewer records.
+        places: First and next offset of each partition.
         size_bytes: On disk; None where the log is on another machine.
         lag: Records not yet committed, by consumer group.
         replicas: The fewest of a partition.
@@ -249,6 +250,7 @@ class TopicRow(NamedTuple):
     replicas: int
     in_sync: int
     leaders: dict[int, int]
+    places: list[tuple[int, int]]
 
 
 def topic_rows(settings: "Settings", sinks: Iterable[str] = ()) -> list[TopicRow]:
@@ -280,7 +282,8 @@ def topic_rows(settings: "Settings", sinks: Iterable[str] = ()) -> list[TopicRow
         copies = (min(len(at.replicas) for at in led), min(len(at.isrs) for at in led))
         leaders = dict(sorted(Counter(at.leader for at in led).items()))
         size_bytes = _size_bytes(settings, name)
-        rows.append(TopicRow(name, len(mine), kind.key, kind.kept, records, size_bytes, lag, *copies, leaders))
+        bounds = [(first[at], last[at]) for at in sorted(mine)]
+        rows.append(TopicRow(name, len(mine), kind.key, kind.kept, records, size_bytes, lag, *copies, leaders, bounds))
     return rows
 
 

@@ -378,7 +378,7 @@ def test_the_topics_of_a_large_crawl_fit_80_columns() -> None:
     readers = {"urls": "crawlog-fetch", "pages": "crawlog-parse", "items": sink}
     rows = [
         TopicRow(f"crawl.{kind.name}", 1000, kind.key, kind.kept, 10**10, 10**12,
-                 {readers[kind.name]: 10**10} if kind.name in readers else {}, 3, 3, {1: 334, 2: 333, 3: 333})
+                 {readers[kind.name]: 10**10} if kind.name in readers else {}, 3, 3, {1: 334, 2: 333, 3: 333}, [])
         for kind in TOPIC_KINDS
     ]  # fmt: skip
     lines = topic_lines(rows)

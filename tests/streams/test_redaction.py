@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawlog.commands.dead import _header_for_reader, _shown, _value_for_reader, _without_secrets
+from crawlog.commands.shown_records import header_for_reader, shown_header, value_for_reader, without_secrets
 from crawlog.schemas import pages, urls
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import CookieGiven, RequestRecord, packed
@@ -57,9 +57,9 @@ def test_founds_pages_and_rows_are_shown_so() -> None:
     row = rows.QueueRow("http://a.com/x", id=0xAB, request=packed(RECORD))
     assert is_hidden(decoded(rows.queue_key(0, 1, 0, 1, lifo=False), rows.pack(row)))
     assert is_hidden(decoded(rows.parked_key(1, "j"), rows.pack(FOUND)))
-    assert is_hidden(_shown(pages.HEADER, pages.encode(PAGE)))
+    assert is_hidden(shown_header(pages.HEADER, pages.encode(PAGE)))
     value = urls.encode(urls.UrlsRecord("j", 0, urls=[FOUND]))
-    assert is_hidden((_without_secrets(value) or b"").decode())
+    assert is_hidden((without_secrets(value) or b"").decode())
 
 
 OWN = RequestRecord(
@@ -77,7 +77,7 @@ def test_a_user_who_may_only_look_sees_no_value_that_may_be_a_secret() -> None:
     told = for_readers(shown_page(page))
     assert is_hidden(told)
     assert told["headers"] == [["X-Key", "********"], ["Date", "today"]]
-    assert _header_for_reader(pages.HEADER, pages.encode(page)) == msgspec.json.encode(told).decode()
+    assert header_for_reader(pages.HEADER, pages.encode(page)) == msgspec.json.encode(told).decode()
     assert not is_hidden(shown_page(page))
 
 
@@ -94,21 +94,21 @@ def test_a_user_who_may_only_look_sees_no_value_that_may_be_a_secret() -> None:
 )
 def test_a_dead_letter_is_shown_to_them_so_far_as_it_can_be_read(value: bytes | None, shown: bytes | None) -> None:
     """A record that is broken holds its secrets anywhere; so does that of a job."""
-    told = _value_for_reader(value, is_page=False)
+    told = value_for_reader(value, is_page=False)
     assert is_hidden((told or b"").decode())
     assert told == shown if told is None or shown is None else shown in told
-    assert _value_for_reader(value, is_page=True) == value
-    assert _header_for_reader("x-own", SECRET.encode()) == "********"
-    assert _header_for_reader(pages.HEADER, SECRET.encode()) == "********"
-    assert _header_for_reader(pages.CODING, b"gzip") == "gzip"
+    assert value_for_reader(value, is_page=True) == value
+    assert header_for_reader("x-own", SECRET.encode()) == "********"
+    assert header_for_reader(pages.HEADER, SECRET.encode()) == "********"
+    assert header_for_reader(pages.CODING, b"gzip") == "gzip"
 
 
 @pytest.mark.parametrize("value", [b"<html>", b"", None, b'{"v":1,"job":"j","urls":[{"url":"http://a.com/"}]}'])
 def test_other_records_are_shown_as_they_are(value: bytes | None) -> None:
     """To the byte."""
-    assert _without_secrets(value) == value
+    assert without_secrets(value) == value
     plain = pages.encode(pages.PageMeta("http://a.com/", "j"))
-    assert _shown(pages.HEADER, plain) == plain.decode()
+    assert shown_header(pages.HEADER, plain) == plain.decode()
 
 
 def test_the_history_of_a_url_names_its_requests() -> None:
@@ -132,7 +132,7 @@ def test_a_done_tells_which_cookies_changed_and_not_to_what() -> None:
     history.take(urls.encode(urls.UrlsRecord(job="j", urls=[FoundUrl("http://a.com/x")])), 1, 2.0)
     history.take(urls.encode(record), 2, 3.0)
     assert history.events[-1].what == "attempt 1: fetched, cookies sid, -old"
-    for told in (history.events[-1].detail, (_without_secrets(urls.encode(record)) or b"").decode()):
+    for told in (history.events[-1].detail, (without_secrets(urls.encode(record)) or b"").decode()):
         assert "sid" in str(told)
         assert "7777" not in str(told)
 
