@@ -6,6 +6,7 @@ Only this module prints an error of a command and chooses the exit code for it.
 import contextlib
 import errno
 import io
+import math
 import os
 import select
 import signal
@@ -23,6 +24,7 @@ from .terminal import tell
 
 if TYPE_CHECKING:
     from crawlog.schemas.progress import JobCounts
+    from crawlog.streams.fleet import EndEstimate
 
 FINISHED = 0
 BROKEN = 1  # A bug in crawlog; Python exits with the same code after an exception
@@ -86,6 +88,22 @@ def without_page(counts: "JobCounts") -> list[str]:
     told = [f"no page: {_by_class(errors | failures)}"] if errors or failures else []
     kept = "the setting fetch.content_types lists the types that are"
     return [*told, f"body not kept: {_by_class(types)}; {kept}"] if types else told
+
+
+def span(seconds: float) -> str:
+    """A duration, rounded as an estimate."""
+    if seconds <= 90:
+        return f"{5 * math.ceil(seconds / 5)} s"
+    if seconds < 5400:
+        return f"{math.ceil(seconds / 60)} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86_400 else f"{seconds / 86_400:.1f} days"
+
+
+def left_text(left: "EndEstimate") -> str:
+    """How long a job needs at least, in words, and what decides that."""
+    if not left.hosts:
+        return f"about {span(left.left_s)}"
+    return f"≥ {span(left.left_s)}: {counted(left.hosts, 'host')} decide{'s' if left.hosts == 1 else ''}"
 
 
 def by_status_class(statuses: Mapping[str, int]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from msgspec import to_builtins
 
 from crawlog import outcome
 from crawlog.commands.up import COUNTS, Status
-from crawlog.outcome import by_rule, by_status_class, counted, needed, partitions, without_page
+from crawlog.outcome import by_rule, by_status_class, counted, left_text, needed, partitions, without_page
 from crawlog.schemas.log_lines import GOES_ON
 from crawlog.schemas.urls import USUAL_PRIORITY
 from crawlog.streams.fleet import STILL
@@ -105,6 +105,7 @@ def job_details(view: "JobView") -> list[str]:
         ("statuses", ", ".join(f"{count:,} × {name}" for name, count in by_status_class(counts.statuses).items())),
         ("rows", f"{view.rows:,}" if view.rows is not None else ""),
         ("pace", f"{view.pace.pages:,.0f} pages, {view.pace.rows:,.0f} rows a minute" if view.pace != STILL else ""),
+        ("end", f"{left_text(view.left)}, if no more is found" if view.left is not None else ""),
         ("URLs", f"{counts.queued:,} queued, {counts.in_flight:,} in flight, {counts.refused:,} refused{due}"),
         (
             "held",

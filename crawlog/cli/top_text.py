@@ -11,8 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from crawlog.jobs.live import span
-from crawlog.outcome import counted
+from crawlog.outcome import counted, span
 from crawlog.streams.fleet import FleetStatus, HostView, JobView, StageView, WorkerView
 from crawlog.streams.jobs import traits
 from crawlog.streams.printable import escaped

@@ -18,10 +18,8 @@ from crawlog.streams.cluster import Admin, log_bounds, log_end
 from crawlog.streams.control import has_begun_again, pages_done
 from crawlog.streams.errors import EngineError
 from crawlog.streams.fleet import DeadLetterReader, FleetState, FleetView, JobView, OutputView, ProgressReader
-from crawlog.streams.job_spec import limits_of, own_policy
 from crawlog.streams.jobs import EndSteps, ended, is_begun, is_final, traits
 from crawlog.streams.log import Topics, has_topics, partition_count, read_partitions
-from crawlog.streams.requests import policy_of
 
 from .job_closing import stats_of
 from .job_outputs import JobOutputs
@@ -329,7 +327,6 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
             return None
         naming, unanswered = picture.strangers()
         hosts, tally = picture.hosts(), self._letters.tally
-        longest = max((queued for _, queued, _ in hosts), default=0)
         return Frame(
             job=name,
             took_s=now - self._began,
@@ -340,7 +337,7 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
             paused="paused" if job.state == "paused" else picture.paused(name),
             dead=tally.count,
             commonest=tally.commonest,
-            left_s=self._pace.left_s(job.counts, longest, now, self._rest_s(copy)),
+            left=job.left,
             reading=f"{passed} of {count} partitions so far" if passed < count else "",
             is_starting=job.is_starting,
             naming=naming,
@@ -350,11 +347,6 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
             rows=job.rows,
             pace=job.pace,
         )
-
-    def _rest_s(self, copy: "JobCopy") -> float:
-        """The job's delay between two requests to a host, seconds."""
-        rules = policy_of(copy.spec, own_policy(self._settings), limits_of(self._settings)).rules
-        return rules.delay_s / rules.per_host
 
     # ------------------------------------------------------------------ the summary
 

@@ -1,16 +1,15 @@
 """Shows progress on standard error: a live table on a terminal, otherwise one line every ten seconds.
 
-`Pace` estimates the end of the job. Pure: the caller passes the time as `now`.
+`Pace` is pure: the caller passes the time as `now`.
 """
 
-import math
 import sys
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
-from crawlog.outcome import by_rule, counted, needed
+from crawlog.outcome import by_rule, counted, left_text, needed
 from crawlog.schemas.progress import JobCounts
-from crawlog.streams.fleet import STILL, JobPace
+from crawlog.streams.fleet import STILL, EndEstimate, JobPace
 from crawlog.streams.jobs import traits
 from crawlog.streams.printable import escaped
 from crawlog.terminal import hinted, tell
@@ -27,11 +26,7 @@ ERROR_CHARS = 80
 
 RATE_WINDOW_S = 5.0  # Pages per second are a mean over this time
 
-PACE_WINDOW_S = 60.0  # The end is estimated from a mean over this time, so that the estimate does not jump
-
 SAMPLE_S = 0.5  # Minimum time between two samples
-
-PACE_LEAST_S = 10.0  # A job with a shorter history gets no estimate
 
 # Words for each stage's lag. The records before fetch are found links and done URLs; those before sink have rows.
 WAITING = {"fetch": ("to queue", "record"), "parse": ("to parse", "page"), "sink": ("to write", "page")}
@@ -52,7 +47,7 @@ class Frame(NamedTuple):
         naming: Hosts that wait for DNS.
         unanswered: Requests in flight to hosts that have not answered yet, or not recently.
         is_starting: Whether the spider's `start` may give more requests.
-        left_s: Estimated time until all queued URLs are fetched, seconds; None if unknown.
+        left: How long it needs at least; None if unknown.
         state: Of the job's record, which commands in force do not change.
         is_stalled: Whether the log does not answer: all else is as it was before, and `lag` is empty.
         rows: Rows of the job in its outputs; None if none has reported yet.
@@ -68,7 +63,7 @@ class Frame(NamedTuple):
     paused: str = ""
     dead: int = 0
     commonest: "CommonestError | None" = None
-    left_s: float | None = None
+    left: EndEstimate | None = None
     is_starting: bool = False
     reading: str = ""
     naming: int = 0
@@ -180,7 +175,7 @@ def line(frame: Frame) -> str:
     way_on = f"`{_resume(frame)}` lets it go on" if frame.state == "paused" else "see `crawlog control list`"
     paused = f" ({frame.paused}: {way_on})" if frame.paused else ""
     needs = f" ({told})" if (told := needed(counts.needs)) else ""
-    left = f" (about {span(frame.left_s)})" if frame.left_s is not None else ""
+    left = f" ({left_text(frame.left)})" if frame.left is not None else ""
     left += ", `start` goes on" if frame.is_starting else ""
     lost = sum(counts.dropped.values())
     dropped = f", {lost} dropped ({by_rule(counts.dropped)})" if lost else ""
@@ -211,15 +206,6 @@ def done(counts: JobCounts) -> int:
     return counts.fetched + counts.redirected + counts.failed + counts.refused
 
 
-def span(seconds: float) -> str:
-    """A duration, rounded as an estimate."""
-    if seconds <= 90:
-        return f"{5 * math.ceil(seconds / 5)} s"
-    if seconds < 5400:
-        return f"{math.ceil(seconds / 60)} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86_400 else f"{seconds / 86_400:.1f} days"
-
-
 def _commonest(frame: Frame) -> str:
     """The commonest error of the dead letters, with its count and its place."""
     if frame.commonest is None:
@@ -231,7 +217,7 @@ def _commonest(frame: Frame) -> str:
 def _ahead(frame: Frame) -> list[tuple[str, str, str]]:
     """Rows of the table about what is still to come."""
     start = [("start", "", "goes on: it may give more requests")] if frame.is_starting else []
-    end = [("end", "", f"in about {span(frame.left_s)}, if no more is found")] if frame.left_s is not None else []
+    end = [("end", "", f"{left_text(frame.left)}, if no more is found")] if frame.left is not None else []
     return start + end
 
 
@@ -277,7 +263,7 @@ def table(frame: Frame) -> "Table":
 
 
 class Pace:
-    """Samples of one job's page count over the last minute."""
+    """Samples of one job's page count over the last seconds."""
 
     def __init__(self) -> None:
         self._looks: deque[tuple[float, int]] = deque()
@@ -289,30 +275,13 @@ class Pace:
         if self._looks and pages < self._looks[-1][1]:  # the job has begun again
             self._looks.clear()
         self._looks.append((now, pages))
-        while len(self._looks) > 2 and self._looks[1][0] < now - PACE_WINDOW_S:
+        while len(self._looks) > 2 and self._looks[1][0] < now - RATE_WINDOW_S:
             self._looks.popleft()
 
     def rate(self) -> float:
-        """Pages per second over the last `RATE_WINDOW_S`."""
-        return self._mean(self._looks[-1][0], RATE_WINDOW_S) if self._looks else 0.0
-
-    def left_s(self, counts: JobCounts, longest: int, now: float, delay_s: float) -> float | None:
-        """Estimated seconds until all queued URLs are fetched; None if unknown.
-
-        The estimate uses the pace of the last minute. Its lower bound is the time that the longest host queue needs.
-
-        Args:
-            longest: URLs in the longest queue of a host.
-            delay_s: Minimum delay between two requests to one host, divided by the requests at a time.
-        """
-        pace = self._mean(now, PACE_WINDOW_S)
-        if not counts.queued or counts.paused or not pace or now - self._looks[0][0] < PACE_LEAST_S:
-            return None
-        return max(counts.queued / pace, longest * delay_s)
-
-    def _mean(self, now: float, over_s: float) -> float:
-        """Pages per second over this time, or since the first sample if that is later."""
+        """Pages per second over the last `RATE_WINDOW_S`, or since the first sample if that is later."""
         if not self._looks:
             return 0.0
-        since, before = next((look for look in reversed(self._looks) if look[0] < now - over_s), self._looks[0])
-        return (self._looks[-1][1] - before) / (now - since) if now > since else 0.0
+        now, pages = self._looks[-1]
+        since, before = next((look for look in reversed(self._looks) if look[0] < now - RATE_WINDOW_S), self._looks[0])
+        return (pages - before) / (now - since) if now > since else 0.0

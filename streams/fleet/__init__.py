@@ -12,6 +12,7 @@ loaded when they are asked for.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .estimate import EndEstimate
 from .fleet_state import DEFAULT_COPY, FleetState
 from .paces import STILL, JobPace
 from .views import (
@@ -39,6 +40,7 @@ __all__ = [
     "BadRecord",
     "ControlRecord",
     "DeadLetterReader",
+    "EndEstimate",
     "ExitView",
     "FleetState",
     "FleetStatus",

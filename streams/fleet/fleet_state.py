@@ -15,9 +15,10 @@ from crawlog.schemas.progress import FLEET, IDLE, JobCounts, Progress, stage_of
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, JobSpec
 from crawlog.streams.jobs import ControlState, FleetReports, Flow, ended, is_offered, traits
 
+from .estimate import estimate
 from .job_views import JobViews, is_other
 from .lost_workers import GONE_S, LostWorkers
-from .paces import Paces
+from .paces import STILL, Paces
 from .views import AgainView, ExitView, HookView, HostView, JobView, OutputView, WorkerView
 
 RATE_S = 5.0  # Time over which rates are taken, seconds
@@ -147,8 +148,9 @@ class FleetState:  # long: every view of jobs and workers is made of one state
     def report(self, report: Progress, at: float) -> None:
         """Takes the next report; `at` is its time of arrival in the log, UTC epoch seconds."""
         self.now = max(at, self.now)
-        self._views.drop({*self.paces.take(report, at, self.picture), *report.rows, *report.waiting})
         was = self.picture.newest.get((report.stage, report.partition))
+        waited = was.waiting if was is not None else {}
+        self._views.drop({*self.paces.take(report, at, self.picture), *report.rows, *report.waiting, *waited})
         self.picture.take(report)
         if is_other(was, self.picture.newest.get((report.stage, report.partition))):
             self._views.clear()
@@ -244,7 +246,8 @@ class FleetState:  # long: every view of jobs and workers is made of one state
             counts=counts,
             is_counted=self.is_counted(copy, end),
             rows=self._rows(copy),
-            pace=self.paces.of(name, self.now),
+            pace=(pace := self.paces.of(name, self.now)),
+            left=estimate(counts, pace, self._queues(copy) if pace != STILL else (), _delay_s(spec)),
             remarks=self.picture.remarks_of(name, copy.epoch),
             is_starting=self.is_starting(copy),
             is_fed=spec.fed,
@@ -257,6 +260,13 @@ class FleetState:  # long: every view of jobs and workers is made of one state
             flow=spec.flow or NO_FLOW,
             parsed_again=_again_of(copy, self.control.parsed_again(copy)),
         )
+
+    def _queues(self, copy: JobCopy) -> list[int]:
+        """The longest queues of hosts, if they hold URLs of this job alone: others share the hosts' delays."""
+        reports = list(self.picture.of("fetch"))
+        if any(one.queued and name != copy.job for report in reports for name, one in report.jobs.items()):
+            return []
+        return [queued for _, queued, _ in self.picture.hosts()]
 
     def _rows(self, copy: JobCopy) -> int | None:
         """Rows of a job in its outputs: of those that are complete, or as their workers report them."""
@@ -408,6 +418,11 @@ def exits_of(state: FleetState, now: float) -> list[ExitView]:
             reports[report.worker] = max(report, reports.get(report.worker, report), key=lambda one: one.at)
     views = [ExitView(name, worker, of) for worker, one in reports.items() for name, of in one.exits.items()]
     return sorted(views, key=lambda view: (view.worker, -view.figures.requests, view.name))
+
+
+def _delay_s(spec: JobSpec) -> float:
+    """Least time between two requests to a host, divided by the requests at a time; 0 if the workers' settings hold."""
+    return spec.requests.delay_s / spec.requests.per_host if spec.requests is not None else 0.0
 
 
 def spider_name(spec: JobSpec) -> str:

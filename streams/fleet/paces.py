@@ -8,7 +8,8 @@ adds only what is new.
 
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams.jobs import FleetReports, ended
@@ -18,11 +19,16 @@ OVER_S = 60.0  # Time over which a pace is taken, seconds
 EVERY_S = 5.0  # Time that one sum is of
 
 
-class JobPace(NamedTuple):
-    """What a job does in a minute, by the reports of the last one."""
+class JobPace(msgspec.Struct, frozen=True):
+    """What a job does in a minute, by the reports of the last one.
+
+    Attributes:
+        over_s: Time that it is taken over: less than a minute of a job that was met just now; 0 of one that rests.
+    """
 
     pages: float = 0.0
     rows: float = 0.0
+    over_s: float = 0.0
 
 
 STILL = JobPace()
@@ -38,6 +44,7 @@ class Paces:
     def __init__(self) -> None:
         self.since = 0.0
         self._sums: dict[str, deque[tuple[int, int, int]]] = {}
+        self._met_at: dict[str, float] = {}
 
     def take(self, report: Progress, at: float, known: FleetReports) -> set[str]:
         """Takes the next report, before the reports that are known have it; returns the jobs whose counts it changes.
@@ -50,6 +57,7 @@ class Paces:
         for job, pages, rows in _added(report, known):
             changed.add(job)
             if pages > 0 or rows > 0:
+                self._met_at.setdefault(job, at)
                 self._add(job, int(at / EVERY_S), pages, rows)
         return changed
 
@@ -62,13 +70,15 @@ class Paces:
 
     def of(self, job: str, now: float) -> JobPace:
         """The pace of a job."""
-        over_s = min(OVER_S, max(now - self.since, EVERY_S))
+        met_at = max(self.since, self._met_at.get(job, 0.0) - EVERY_S)  # what was added at first took that long
+        over_s = min(OVER_S, max(now - met_at, EVERY_S))
         sums = [one for one in self._sums.get(job, ()) if one[0] * EVERY_S > now - over_s - EVERY_S]
         if not sums:
             self._sums.pop(job, None)
+            self._met_at.pop(job, None)
             return STILL
-        a_minute = 60.0 / over_s
-        return JobPace(*(round(sum(one[at] for one in sums) * a_minute, 1) for at in (1, 2)))
+        pages, rows = (round(sum(one[at] for one in sums) * 60.0 / over_s, 1) for at in (1, 2))
+        return JobPace(pages, rows, round(over_s, 1))
 
 
 def _added(report: Progress, known: FleetReports) -> Iterator[tuple[str, int, int]]:

@@ -8,6 +8,7 @@ from crawlog.schemas.job_orders import NO_FLOW, CodeRef, JobFlow
 from crawlog.schemas.progress import ExitFigures, JobCounts, JobRemarks
 from crawlog.schemas.urls import USUAL_PRIORITY
 
+from .estimate import EndEstimate
 from .paces import STILL, JobPace
 
 
@@ -83,6 +84,7 @@ class JobView(msgspec.Struct, frozen=True):
         is_fed: Whether its spider is asked for more as long as it runs, so that it does not end by itself.
         rows: Rows that count in its outputs; None if it has none here, or none has reported yet.
         pace: Pages and rows of the last minute, by the reports that this view has met.
+        left: How long it needs at least, by its pace and its slowest hosts; None if nobody can know.
         remarks: What the parse workers that report say of its pages.
         flow: How it is connected with other jobs.
         feeds: What became of the feeds from other jobs; their rows are those of the other job.
@@ -107,6 +109,7 @@ class JobView(msgspec.Struct, frozen=True):
     counts: JobCounts = msgspec.field(default_factory=JobCounts)
     rows: int | None = None
     pace: JobPace = STILL
+    left: EndEstimate | None = None
     remarks: JobRemarks = JobRemarks()
     is_counted: bool = True
     is_starting: bool = False
@@ -160,6 +163,10 @@ class WorkerView(msgspec.Struct, frozen=True):
     tunnels: int = 0
 
 
+# Kinds of an end that an operator should look at, by the first word of its reason.
+BAD_ENDS = frozenset({"silent", "killed", "ended", "crashed"})
+
+
 class LostWorker(msgspec.Struct, frozen=True):
     """A process of a worker that has ended.
 
@@ -178,6 +185,11 @@ class LostWorker(msgspec.Struct, frozen=True):
     lost_at: float
     reason: str
     is_replaced: bool
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether nobody planned its end, and no other process of its name came."""
+        return not self.is_replaced and self.reason.partition(" ")[0].rstrip(":") in BAD_ENDS
 
 
 class StageView(msgspec.Struct, frozen=True):

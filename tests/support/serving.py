@@ -47,6 +47,7 @@ def told_fleet(*records: Control, letters: Sequence[Letter] = ()) -> FleetView:
             job=job,
             jobs=state.jobs,
             stages=list,
+            lost=list,
             status=lambda: FleetStatus((), (), ()),
             look=lambda ask: ask(state),
             letters=SimpleNamespace(by_job=lambda _: Counter(), all=lambda: list(letters)),

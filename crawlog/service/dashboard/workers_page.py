@@ -18,14 +18,6 @@ STAGES = ("fetch", "parse", "sink", "start", "exit")
 
 MOST_HOSTS = 100  # Machines that the filter offers, at most; the search finds further ones
 
-# Kinds of an end that an operator should look at, by the first word of its reason.
-BAD_ENDS = frozenset({"silent", "killed", "ended", "crashed"})
-
-
-def is_bad(one: LostWorker) -> bool:
-    """Whether nobody planned the end of a process, and no other one of its name came."""
-    return not one.is_replaced and one.reason.partition(" ")[0].rstrip(":") in BAD_ENDS
-
 
 class WorkerRow(NamedTuple):
     """A worker.
@@ -108,7 +100,7 @@ async def _machines(request: web.Request) -> web.StreamResponse:
 
 async def _lost(request: web.Request) -> web.StreamResponse:
     found = await in_thread(request, fleet_of(request).lost)
-    return page(request, "lost.html", lost=lost_page(found, dict(request.query)), is_bad=is_bad)
+    return page(request, "lost.html", lost=lost_page(found, dict(request.query)))
 
 
 def workers_page(fleet: FleetView, given: Mapping[str, str]) -> dict[str, Any]:
@@ -135,7 +127,7 @@ def workers_page(fleet: FleetView, given: Mapping[str, str]) -> dict[str, Any]:
             fits=lambda row, name, value: _has(row.view, name) == value,
         ),
         "groups": groups_of(workers, fleet.stages()),
-        "gone": list(filter(is_bad, lost)),
+        "gone": [one for one in lost if one.is_bad],
         "state": _state,
         "partitions": partitions,
     }

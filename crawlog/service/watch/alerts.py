@@ -13,7 +13,7 @@ import msgspec
 
 from crawlog.outcome import by_status_class, counted, needed
 from crawlog.schemas.progress import JobCounts
-from crawlog.streams.fleet import JobView, StageView, WorkerView
+from crawlog.streams.fleet import JobView, LostWorker, StageView, WorkerView
 from crawlog.streams.jobs import ended, is_in_vain, traits
 
 from .recent import REFUSING, WINDOW_S, JobFigures, Recent, refusals
@@ -84,6 +84,7 @@ class AlertLook(NamedTuple):
     """What the rules look at.
 
     Attributes:
+        lost: Processes of workers that ended in the last hour.
         letters: Open dead letters by job; those of no job under an empty name.
         disk: Free and all bytes of the disk with the service's data; None if unknown.
     """
@@ -94,6 +95,7 @@ class AlertLook(NamedTuple):
     stages: Sequence[StageView]
     letters: Mapping[str, int]
     disk: tuple[int, int] | None = None
+    lost: Sequence[LostWorker] = ()
 
 
 class AlertChange(NamedTuple):
@@ -162,6 +164,7 @@ def findings(look: AlertLook, recent: Recent) -> Iterator[AlertFinding]:
             command = f"crawlog dead list --job {name}" if name else "crawlog dead list"
             yield AlertFinding("dead_letters", "job", name, f"{counted(count, 'open dead letter')}", command)
     yield from _of_workers(look, recent)
+    yield from _of_lost(look.lost)
     yield from _of_stages(look, recent, is_busy=is_busy)
     if look.disk is not None:
         yield from _of_disk(*look.disk)
@@ -257,6 +260,13 @@ def _of_workers(look: AlertLook, recent: Recent) -> Iterator[AlertFinding]:
         if (count := recent.restarts(one.id)) > MOST_RESTARTS:
             text = f"it started again {count} times in a quarter of an hour"
             yield AlertFinding("restarts", "worker", one.id, text, f"read its log on {one.host or 'its machine'}")
+
+
+def _of_lost(lost: Iterable[LostWorker]) -> Iterator[AlertFinding]:
+    for one in lost:
+        if one.is_bad:
+            text = f"its process {one.pid} on {one.host or 'its machine'} is lost, and no other one came: {one.reason}"
+            yield AlertFinding("lost", "worker", one.id, text, "crawlog workers lost", for_s=10.0)
 
 
 def _of_stages(look: AlertLook, recent: Recent, *, is_busy: bool) -> Iterator[AlertFinding]:

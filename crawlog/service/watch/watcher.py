@@ -53,12 +53,16 @@ class Watcher:
     Args:
         history: None if its file cannot be had: alerts are raised all the same.
         send: Sends to a target: its body, and what identifies the delivery; why it was not taken, or empty.
+
+    Attributes:
+        looked_at: When it has looked last, UTC epoch seconds; 0 before. Alerts are as true as that is new.
     """
 
     def __init__(
         self, settings: "Settings", fleet: "FleetView", history: RateHistory | None, send: Send, now: float
     ) -> None:
         self.history = history
+        self.looked_at = 0.0
         self._target = settings.service.alert
         self._data = Path(settings.run.data)
         self._fleet = fleet
@@ -95,7 +99,7 @@ class Watcher:
 
         Raises: EngineError: the log does not answer.
         """
-        status, letters = self._fleet.status(), Counter(letters_of(self._fleet))
+        status, lost, letters = self._fleet.status(), self._fleet.lost(), Counter(letters_of(self._fleet))
         dead = sum(letters.values())
         sample = self._sampler.take(FleetLook(now, status.jobs, status.stages, len(status.workers), dead))
         with _unharmed():
@@ -103,8 +107,10 @@ class Watcher:
                 self.history.note(now, sample)
         self._recent.take(now, status.jobs, status.workers, status.stages)
         disk = shutil.disk_usage(self._data)
-        seen = AlertLook(now, status.jobs, status.workers, status.stages, letters, (disk.free, disk.total))
-        return self._alerts.take(findings(seen, self._recent), now)
+        seen = AlertLook(now, status.jobs, status.workers, status.stages, letters, (disk.free, disk.total), lost)
+        changes = self._alerts.take(findings(seen, self._recent), now)
+        self.looked_at = now
+        return changes
 
     async def _note(self, changes: list[AlertChange]) -> None:
         if not changes:

@@ -9,6 +9,7 @@ from rich.console import Console
 from crawlog.jobs.live import Frame, line, table
 from crawlog.schemas.progress import JobCounts
 from crawlog.streams.dead_letters import CommonestError
+from crawlog.streams.fleet import EndEstimate
 
 
 def shown(frame: Frame) -> str:
@@ -76,22 +77,24 @@ def test_what_waits_is_said_in_the_users_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left_s", "said"),
+    ("left", "said"),
     [
-        (3.2, "5 s"),
-        (44, "45 s"),
-        (89, "90 s"),
-        (100, "2 min"),
-        (3599, "60 min"),
-        (5400, "1.5 h"),
-        (200_000, "2.3 days"),
+        (EndEstimate(3.2), "about 5 s"),
+        (EndEstimate(44), "about 45 s"),
+        (EndEstimate(89), "about 90 s"),
+        (EndEstimate(100), "about 2 min"),
+        (EndEstimate(3599), "about 60 min"),
+        (EndEstimate(5400), "about 1.5 h"),
+        (EndEstimate(200_000), "about 2.3 days"),
+        (EndEstimate(2400, 3), "≥ 40 min: 3 hosts decide"),
+        (EndEstimate(2400, 1), "≥ 40 min: 1 host decides"),
     ],
 )
-def test_the_end_is_estimated_in_words_that_are_no_promise(left_s: float, said: str) -> None:
+def test_the_end_is_estimated_in_words_that_are_no_promise(left: EndEstimate, said: str) -> None:
     """Of what is queued: what pages link to is not known yet."""
-    frame = Frame("j", 1.0, JobCounts(queued=5), 1.0, {}, [], left_s=left_s)
-    assert f"5 queued (about {said})" in line(frame)
-    assert f"in about {said}, if no more is found" in shown(frame)
+    frame = Frame("j", 1.0, JobCounts(queued=5), 1.0, {}, [], left=left)
+    assert f"5 queued ({said})" in line(frame)
+    assert f"{said}, if no more is found" in shown(frame)
 
 
 @pytest.mark.parametrize("text", [line, shown])
@@ -125,7 +128,7 @@ def test_the_table_fits_80_columns_whatever_it_has_to_say() -> None:
         "1,234,567,890 of them paused, parse paused, sink paused",
         many,
         CommonestError("ValueError: " + "long " * 50, many),
-        1e6,
+        EndEstimate(1e6, many),
     )
     out = io.StringIO()
     Console(file=out, width=80).print(table(frame))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from crawlog.service.dashboard.workers_page import groups_of, is_bad, lost_page, machines_page, workers_page
+from crawlog.service.dashboard.workers_page import groups_of, lost_page, machines_page, workers_page
 from crawlog.streams.fleet import LostWorker, StageView, WorkerView
 
 WORKERS = (
@@ -56,7 +56,7 @@ def test_a_worker_stands_with_the_ends_of_its_earlier_processes() -> None:
     values = shown()
     assert [len(row.lost) for row in values["workers"].rows] == [1, 0, 0]
     assert [one.id for one in values["gone"]] == ["fetch-9"]
-    assert [is_bad(one) for one in LOST] == [False, True, False]
+    assert [one.is_bad for one in LOST] == [False, True, False]
 
 
 def test_sums_of_stages_and_machines() -> None:

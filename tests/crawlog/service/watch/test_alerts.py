@@ -8,7 +8,7 @@ import pytest
 from crawlog.schemas.progress import JobCounts, JobRemarks
 from crawlog.service.watch.alerts import CLEAR_S, MOST, STALLED_S, WARM_S, AlertFinding, AlertLook, Alerts, findings
 from crawlog.service.watch.recent import LAG_S, WINDOW_S, Recent
-from crawlog.streams.fleet import JobView, OutputView, StageView, WorkerView
+from crawlog.streams.fleet import JobView, LostWorker, OutputView, StageView, WorkerView
 
 NO_REMARKS = JobRemarks()
 ALL = tuple(StageView(name, 1, 0) for name in ("fetch", "parse", "sink"))
@@ -40,9 +40,15 @@ def look(
     stages: tuple[StageView, ...] = ALL,
     letters: dict[str, int] | None = None,
     disk: tuple[int, int] | None = None,
+    lost: tuple[LostWorker, ...] = (),
 ) -> AlertLook:
     """A look at a fleet."""
-    return AlertLook(0.0, jobs, workers, stages, letters or {}, disk)
+    return AlertLook(0.0, jobs, workers, stages, letters or {}, disk, lost)
+
+
+def gone(reason: str, *, is_replaced: bool = False) -> LostWorker:
+    """A process of the worker `w` that ended."""
+    return LostWorker("w", "fetch", "m1", 7, "1", 1.0, 2.0, reason, is_replaced)
 
 
 def worker(started_at: float = 1.0, **fields: Any) -> WorkerView:
@@ -120,6 +126,8 @@ REFUSED = job(statuses={"200": 100, "403": 11, "404": 2})
             [(0, look(stages=(StageView("parse", 1, 5_000),))), (LAG_S, look(stages=(StageView("parse", 1, 2_000),)))],
             {},
         ),
+        ([(0, look(lost=(gone("silent"),)))], {"lost:w": "its process 7 on m1 is lost, and no other one came: silent"}),
+        ([(0, look(lost=(gone("silent", is_replaced=True), gone("drained by eve"))))], {}),
         ([(0, look(disk=(2 << 30, 1 << 40)))], {"disk:": "2.1 of 1100 GB are free"}),
         ([(0, look(disk=(1 << 38, 1 << 40)))], {}),
     ],

@@ -15,7 +15,7 @@ from crawlog.service.process import make_app
 from crawlog.service.watch import RateHistory, Watcher, watcher
 from crawlog.service.watch.alerts import CLEAR_S
 from crawlog.streams.errors import EngineError
-from crawlog.streams.fleet import FleetState, FleetStatus, FleetView
+from crawlog.streams.fleet import FleetState, FleetStatus, FleetView, LostWorker
 from crawlog.streams.settings import Settings, load
 from tests.support.serving import OWN_TOKEN, told_fleet
 
@@ -35,6 +35,10 @@ class Fleet:
         if self.error is not None:
             raise self.error
         return FleetStatus((), (), ())
+
+    def lost(self) -> list[LostWorker]:
+        """None."""
+        return []
 
     def look(self, ask: Callable[[FleetState], Any]) -> Any:
         """As a view."""
