@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.live import Live
 
 from crawlog import outcome
-from crawlog.jobs.changes import listed_jobs
+from crawlog.service.watch import Alert, AlertLook, Alerts, Recent, findings
 from crawlog.streams import engine
 from crawlog.streams.errors import EngineError
 from crawlog.streams.fleet import FleetStatus, FleetView, letters_of
@@ -44,8 +44,9 @@ def show(settings: "Settings", interval_s: float, *, as_json: bool) -> int:
     with contextlib.closing(LiveFleet(settings)) as fleet:
         if as_json or not sys.stdout.isatty():
             fleet.view.wait_until(lambda state: bool(state.processes), FIRST_S)
-            status = fleet.status()
-            answer(*([msgspec.json.encode(status).decode()] if as_json else _text(status)))
+            status, alerts = fleet.status()
+            shown = {**msgspec.structs.asdict(status), "alerts": alerts}
+            answer(*([msgspec.json.encode(shown).decode()] if as_json else _text(status, alerts)))
             return outcome.FINISHED
         with outcome.stopped_by_signals():
             return _live(fleet, interval_s)
@@ -60,44 +61,49 @@ class LiveFleet:
     def __init__(self, settings: "Settings") -> None:
         self._settings = settings
         self._is_local = engine.is_at(settings.run.data, settings.kafka.bootstrap)
+        self._recent, self._alerts = Recent(), Alerts({}, time.time())
         self.view = FleetView(settings).start()
 
-    def status(self) -> FleetStatus:
-        """The fleet now, with open dead letters. Raises: EngineError: the log does not answer."""
-        if self._is_local and (now := engine.again(self._settings, self._settings.run.data)) is not self._settings:
-            view = FleetView(now).start()
+    def status(self) -> tuple[FleetStatus, list[Alert]]:
+        """The fleet now, and what needs a look. Raises: EngineError: the log does not answer."""
+        if self._is_local and (settings := engine.again(self._settings, self._settings.run.data)) != self._settings:
+            view = FleetView(settings).start()
             self.view.close()
-            self._settings, self.view = now, view
-        status = self.view.status()
-        jobs = tuple(listed_jobs(self.view))
-        return msgspec.structs.replace(status, jobs=jobs, dead=letters_of(self.view).total())
+            self._settings, self.view = settings, view
+        found, letters, now = self.view.status(), letters_of(self.view), time.time()
+        jobs = tuple(msgspec.structs.replace(one, dead=letters[one.name]) for one in found.jobs)
+        self._recent.take(now, jobs, found.workers, found.stages)
+        look = AlertLook(now, jobs, found.workers, found.stages, letters)
+        self._alerts.take(findings(look, self._recent), now)
+        alerts = sorted(self._alerts.raised.values(), key=lambda one: (one.severity != "critical", -one.since, one.id))
+        return msgspec.structs.replace(found, jobs=jobs, dead=letters.total()), alerts
 
     def close(self) -> None:
         """Closes the view."""
         self.view.close()
 
 
-def _text(status: FleetStatus) -> list[str]:
+def _text(status: FleetStatus, alerts: list[Alert]) -> list[str]:
     console = Console(width=shutil.get_terminal_size((120, 0)).columns, color_system=None)
     with console.capture() as captured:
-        console.print(top_text.frame(status, top_text.TopView(), time.time()))
+        console.print(top_text.frame(status, alerts, top_text.TopView(), time.time()))
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
 def _live(fleet: LiveFleet, interval_s: float) -> int:
-    console, view, status, note, next_at = Console(), top_text.TopView(), fleet.status(), "", 0.0
+    console, view, (status, alerts), note, next_at = Console(), top_text.TopView(), fleet.status(), "", 0.0
     with Live(console=console, screen=True, auto_refresh=False) as live, _each_key():
         while True:
             if time.monotonic() >= next_at:
                 next_at = time.monotonic() + interval_s
                 try:
-                    status, note = fleet.status(), ""
+                    (status, alerts), note = fleet.status(), ""
                 except EngineError:  # the broker may be restarting
                     note = AWAY
             height = console.size.height
-            live.update(top_text.frame(status, view, time.time(), height, note), refresh=True)
+            live.update(top_text.frame(status, alerts, view, time.time(), height, note), refresh=True)
             for key in _keys(max(0.0, next_at - time.monotonic())):
-                page = top_text.room(status, height)[0]
+                page = top_text.room(status, len(alerts), height)[0]
                 wanted = top_text.pressed(view, key, len(status.jobs), page)
                 if wanted is None:
                     return outcome.FINISHED

@@ -1,9 +1,9 @@
 """What `crawlog jobs top` shows: a moment of the fleet as sections that fill a terminal. Pure.
 
-FleetStatus, TopView (order, place), width and height ─► head ─► what needs a look ─► stages ─► jobs, workers, hosts
+FleetStatus, alerts, TopView (order, place), height ─► head ─► what needs a look ─► stages ─► jobs, workers, hosts
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -12,11 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from crawlog.outcome import counted, span
+from crawlog.service.watch import Alert
 from crawlog.streams.fleet import FleetStatus, HostView, JobView, StageView, WorkerView
 from crawlog.streams.jobs import traits
 from crawlog.streams.printable import escaped
 
-from .fleet_text import coordinates, pause
+from .fleet_text import coordinates
 
 HOSTS, LOOKS = 5, 3  # Lines of these sections, at most
 
@@ -72,33 +73,39 @@ def pressed(view: TopView, key: str, jobs: int, page: int) -> TopView | None:
     return view
 
 
-def room(status: FleetStatus, height: int | None) -> tuple[int, int, int]:
+def room(status: FleetStatus, alerts: int, height: int | None) -> tuple[int, int, int]:
     """Lines for jobs, workers and hosts, without their heads; all of them if there is no height.
 
     Hosts and workers take what they need up to a limit; jobs have the rest.
     """
     if height is None:
         return PLAIN, PLAIN, PLAIN
-    looks = len(looks_of(status)[:LOOKS])
-    left = height - looks - len(status.stages) - 4  # the head, the heads of stages and jobs, the keys
+    left = height - min(alerts, LOOKS) - len(status.stages) - 4  # the head, the heads of stages and jobs, the keys
     hosts = min(HOSTS, len(status.hosts), max(0, left // 4 - 1))
     workers = min(len(status.workers), max(1, left // 3))
     return max(1, left - workers - 1 - (hosts + 1 if hosts else 0)), workers, hosts
 
 
-def frame(status: FleetStatus, view: TopView, at: float, height: int | None = None, note: str = "") -> RenderableType:
+def frame(
+    status: FleetStatus,
+    alerts: Sequence[Alert],
+    view: TopView,
+    at: float,
+    height: int | None = None,
+    note: str = "",
+) -> RenderableType:
     """All sections.
 
     Args:
+        alerts: What needs a look, the worst first.
         at: UTC epoch seconds.
         height: Lines of the terminal; None for a text without keys.
         note: In the head: what is wrong with this view itself.
     """
-    jobs_room, workers_room, hosts_room = room(status, height)
+    jobs_room, workers_room, hosts_room = room(status, len(alerts), height)
     jobs = sorted(status.jobs, key=SORTS[view.sort], reverse=view.is_reversed)
     first = 0 if height is None else min(view.first, max(0, len(jobs) - jobs_room))
-    parts: list[RenderableType] = [_head(status, at, note)]
-    parts += [Text(escaped(line), style="bold yellow", no_wrap=True, overflow="ellipsis") for line in _looks(status)]
+    parts: list[RenderableType] = [_head(status, at, note), *_looks(alerts)]
     parts.append(_section(("stage", "workers", "to read", "pages/s", ""), map(_stage, status.stages)))
     shown = jobs[first : first + jobs_room]
     title = f"job{_place(first, len(shown), len(jobs))}"
@@ -114,26 +121,13 @@ def frame(status: FleetStatus, view: TopView, at: float, height: int | None = No
     return Group(*parts)
 
 
-def looks_of(status: FleetStatus) -> list[str]:
-    """What needs a look, the worst first."""
-    workers = [(one, one.trouble or pause(one)) for one in status.workers]
-    looks = [f"worker {one.id}: {told}" for one, told in workers if told]
-    looks += [f"no worker of the stage {one.stage} reports" for one in status.stages if one.lag and not one.workers]
-    for job in status.jobs:
-        looks += [f"job {job.name}: {job.state}, {job.reason}"] if job.state == "failed" and job.reason else []
-        looks += [f"job {job.name}: output {one.name}: {one.error}" for one in job.outputs if one.error]
-    looks += [
-        f"job {job.name}: {counted(job.dead, 'dead letter')}: crawlog dead list --job {job.name}"
-        for job in status.jobs
-        if job.dead
-    ]
-    return looks
-
-
-def _looks(status: FleetStatus) -> list[str]:
-    looks = looks_of(status)
-    more = f" (and {len(looks) - LOOKS} more)" if len(looks) > LOOKS else ""
-    return [*looks[: LOOKS - 1], *(f"{one}{more}" for one in looks[LOOKS - 1 : LOOKS])]
+def _looks(alerts: Sequence[Alert]) -> Iterator[Text]:
+    """The first alerts, with the command that shows or mends what is wrong."""
+    for number, one in enumerate(alerts[:LOOKS], start=1):
+        more = f" (and {len(alerts) - LOOKS} more)" if number == LOOKS < len(alerts) else ""
+        told = ": ".join(filter(None, (f"{one.kind} {one.subject}".strip(), one.text, one.hint)))
+        style = "bold red" if one.severity == "critical" else "bold yellow"
+        yield Text(escaped(told + more), style=style, no_wrap=True, overflow="ellipsis")
 
 
 def _head(status: FleetStatus, at: float, note: str) -> Text:

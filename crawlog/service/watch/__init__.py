@@ -8,8 +8,9 @@ FleetView, every 10 s ─► samples    what all stages, and each busy job, did 
 Each copy of the service has its own history, and calls for itself.
 """
 
-from .alerts import Alert, ended_badly
+from .alerts import Alert, AlertLook, Alerts, ended_badly, findings
 from .history import RateHistory
+from .recent import Recent
 from .samples import FLEET_SERIES, JOB_SERIES, SeriesAnswer
 from .watcher import HISTORY, WATCHER, Watcher, prepare
 
@@ -19,9 +20,13 @@ __all__ = [
     "JOB_SERIES",
     "WATCHER",
     "Alert",
+    "AlertLook",
+    "Alerts",
     "RateHistory",
+    "Recent",
     "SeriesAnswer",
     "Watcher",
     "ended_badly",
+    "findings",
     "prepare",
 ]

@@ -25,7 +25,7 @@ from crawlog import outcome
 from crawlog.cli import top
 from crawlog.streams.errors import EngineError
 from crawlog.streams.fleet import FleetStatus, JobView
-frames = [FleetStatus((JobView("first", "running"), JobView("second", "running")), (), ())]
+frames = [(FleetStatus((JobView("first", "running"), JobView("second", "running")), (), ()), [])]
 def status():
     if not frames:
         raise EngineError("the broker is away")

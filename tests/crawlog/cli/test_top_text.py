@@ -1,13 +1,15 @@
 """What `crawlog jobs top` shows of a fleet, and what its keys do."""
 
 import io
+from collections.abc import Sequence
 
 import pytest
 from rich.console import Console
 
-from crawlog.cli.top_text import MOVES, SORTS, TopView, frame, looks_of, pressed, room
+from crawlog.cli.top_text import MOVES, SORTS, TopView, frame, pressed, room
 from crawlog.schemas.progress import JobCounts
-from crawlog.streams.fleet import FleetStatus, HostView, JobPace, JobView, OutputView, StageView, WorkerView
+from crawlog.service.watch import Alert
+from crawlog.streams.fleet import FleetStatus, HostView, JobPace, JobView, StageView, WorkerView
 
 STAGES = (StageView("fetch", 2, 5, 3.25), StageView("parse", 0, 7), StageView("sink", 1, 0, is_paused=True))
 
@@ -34,11 +36,17 @@ def fleet(jobs: int = 3, workers: int = 3, hosts: int = 3) -> FleetStatus:
     )
 
 
-def shown(status: FleetStatus, view: TopView = USUAL, height: int | None = None, width: int = 80) -> list[str]:
+def shown(
+    status: FleetStatus,
+    view: TopView = USUAL,
+    height: int | None = None,
+    width: int = 80,
+    alerts: Sequence[Alert] = (),
+) -> list[str]:
     """The frame as lines of text."""
     console = Console(file=io.StringIO(), width=width)
     with console.capture() as captured:
-        console.print(frame(status, view, 0.0, height))
+        console.print(frame(status, alerts, view, 0.0, height))
     return captured.get().splitlines()
 
 
@@ -70,26 +78,15 @@ def test_a_text_for_a_pipe_has_all_rows_and_no_keys() -> None:
     assert "fetch-39 " in text
 
 
-def test_what_needs_a_look_is_named_with_the_next_command() -> None:
-    """A worker's trouble first; jobs with dead letters, failed outputs; stages without a worker."""
-    status = FleetStatus(
-        (
-            JobView("shop", "running", dead=3),
-            JobView("news", "finished", outputs=(OutputView("a.csv", "failed", error="the disk is full"),)),
-            JobView("old", "failed", reason="its `start` failed: x"),
-        ),
-        (WorkerView("fetch-0", "fetch", "m1", 7, trouble="no DNS"), WorkerView("p-0", "parse", "m1", 8, is_held=True)),
-        (StageView("fetch", 1, 0), StageView("parse", 0, 4)),
-    )
-    assert looks_of(status) == [
-        "worker fetch-0: no DNS",
-        "worker p-0: paused: `crawlog workers resume p-0`",
-        "no worker of the stage parse reports",
-        "job news: output a.csv: the disk is full",
-        "job old: failed, its `start` failed: x",
-        "job shop: 3 dead letters: crawlog dead list --job shop",
+def test_what_needs_a_look_stands_first_with_the_next_command() -> None:
+    """The worst ones; the last line counts the others, and the frame is no longer for them."""
+    alerts = [
+        Alert(f"i{n}", "r", "warning", "job", f"j{n}", "its site refuses it", "crawlog jobs show j") for n in range(9)
     ]
-    assert "(and 3 more)" in "\n".join(shown(status, height=24, width=120))
+    lines = shown(fleet(50, 50, 50), height=24, width=120, alerts=alerts)
+    assert len(lines) <= 24
+    assert lines[1] == "job j0: its site refuses it: crawlog jobs show j"
+    assert lines[3].endswith("(and 6 more)")
 
 
 def test_a_paused_stage_and_one_without_workers_are_shown() -> None:
@@ -144,5 +141,5 @@ def test_q_quits() -> None:
 
 def test_a_low_terminal_shows_jobs_before_hosts() -> None:
     """At least one line of each of the others."""
-    jobs, workers, hosts = room(fleet(50, 50, 50), 12)
+    jobs, workers, hosts = room(fleet(50, 50, 50), 0, 12)
     assert (jobs >= 1, workers >= 1, hosts) == (True, True, 0)
