@@ -47,6 +47,7 @@ ANY = (
     "idle",
     "parquet_rows",
     "service_jobs",
+    "hosts",
     "api_fuzz",
 )
 

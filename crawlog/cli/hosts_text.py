@@ -4,20 +4,13 @@ import time
 from typing import TYPE_CHECKING
 
 from crawlog.outcome import counted
+from crawlog.streams.hosts import HOST_RESTS
 from crawlog.terminal import table
 
 if TYPE_CHECKING:
     from crawlog.streams.hosts import HostPage, ListedHost
 
 SHOWN = 30  # Hosts in the table, at most
-
-_RESTS = {
-    "retry_after": "the host asked for it (Retry-After)",
-    "backoff": "it failed",
-    "exits": "all its exits rest",
-    "pause": "paused by a command",
-    "block": "blocked by a command",
-}
 
 
 def host_lines(page: "HostPage", now: float) -> list[str]:
@@ -48,15 +41,10 @@ def _cells(one: "ListedHost", now: float) -> tuple[str, ...]:
         results or "-",
         delay,
         f"in {one.next_at - now:.0f} s" if one.next_at > now else "-",
-        why(one) or "-",
+        HOST_RESTS.get(one.rests, "-"),
         one.exit or "-",
         f"{max(now - one.reported_at, 0):.0f} s",
     )
-
-
-def why(one: "ListedHost") -> str:
-    """Why a host waits longer than its delay; empty if it does not."""
-    return _RESTS.get(one.rests, "")
 
 
 def host_answer(page: "HostPage", *, as_json: bool) -> list[str]:

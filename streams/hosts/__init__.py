@@ -4,9 +4,10 @@ crawl.hosts ─► HostReader: once for a command, all the time for the service 
 """
 
 from .reader import HostReader
-from .table import KINDS, HostKind, HostPage, HostSort, HostTable, ListedHost
+from .table import HOST_RESTS, KINDS, HostKind, HostPage, HostSort, HostTable, ListedHost
 
 __all__ = [
+    "HOST_RESTS",
     "KINDS",
     "HostKind",
     "HostPage",

@@ -26,16 +26,25 @@ IN_A_ROW = 3  # Bad results in a row from which a host fails, or bans us; fewer 
 BANS = frozenset({"401", "403", "407", "429", "451"})  # Results by which a host turns us away
 
 _SORTS = {
-    "worst": "rank DESC, left_s DESC, queued DESC",
-    "host": "host",
-    "queued": "queued DESC",
-    "left": "left_s DESC",
-    "rate": "rate DESC",
-    "asked": "asked DESC",
-    "bad": "bad DESC",
-    "delay": "delay_s DESC",
-    "next": "next_at DESC",
-    "age": "at",
+    "worst": ("rank", "left_s", "queued"),
+    "host": ("host",),
+    "queued": ("queued",),
+    "left": ("left_s",),
+    "rate": ("rate",),
+    "asked": ("asked",),
+    "bad": ("bad",),
+    "delay": ("delay_s",),
+    "next": ("next_at",),
+    "age": ("at",),
+}
+
+# Why a host waits longer than its delay, in words, by `HostFigures.rests`.
+HOST_RESTS = {
+    "retry_after": "the host asked for it (Retry-After)",
+    "backoff": "it failed",
+    "exits": "all its exits rest",
+    "pause": "paused by a command",
+    "block": "blocked by a command",
 }
 
 HostSort = Literal["worst", "host", "queued", "left", "rate", "asked", "bad", "delay", "next", "age"]
@@ -121,13 +130,23 @@ class HostTable:
             self._base.execute("COMMIT")
 
     def page(
-        self, kind: HostKind | None = None, text: str = "", sort: HostSort = "worst", offset: int = 0, limit: int = 50
+        self,
+        kind: HostKind | None = None,
+        text: str = "",
+        sort: HostSort = "worst",
+        offset: int = 0,
+        limit: int = 50,
+        *,
+        is_down: bool | None = None,
     ) -> HostPage:
         """Some hosts, by default the worst first.
 
         Args:
             text: A part of the host's name.
+            is_down: Whether the greatest comes first; by default all but names and times of records are sorted so.
         """
+        is_down = sort not in ("host", "age") if is_down is None else is_down
+        order = ", ".join(f"{column} {'DESC' if is_down else 'ASC'}" for column in _SORTS[sort])
         bit = 1 << KINDS.index(kind) if kind else 0
         given = bit, bit, text.lower(), text.lower()
         with self._lock:
@@ -137,7 +156,7 @@ class HostTable:
             if text:
                 (total,) = self._base.execute("SELECT count(*) " + _FIT, given).fetchone()
             ids = self._base.execute(
-                f"SELECT id {_FIT} ORDER BY {_SORTS[sort]}, host LIMIT ? OFFSET ?",
+                f"SELECT id {_FIT} ORDER BY {order}, host LIMIT ? OFFSET ?",
                 (*given, limit, offset),
             ).fetchall()
             rows = [self._base.execute(_ONE + "id = ?", id_).fetchone() for id_ in ids]

@@ -177,6 +177,7 @@ def _fill(fleet: ShownFleet, project: Path) -> None:
     stranger.send(topics.urls, BAD.encode(), partition=0)  # a dead letter of the frontier
     assert stranger.flush(30)
     until(lambda: fleet.api("/jobs/shop")["state"] == "finished", "the end of the job")
+    until(lambda: fleet.api(f"/hosts?q={fleet.site.rpartition('/')[2]}")["total"], "the figures of its host")
     until(lambda: fleet.api("/dead")["total"] >= 2, "letters of the spider and of the stranger")
     until(lambda: any(one["name"] == name for one in fleet.api("/jobs")["jobs"]), "the stranger's job")
 
@@ -203,7 +204,7 @@ def page_routes() -> list[str]:
 
 def page_path(fleet: ShownFleet, route: str) -> str:
     """An address of a page, with names that exist in the fleet."""
-    names = {name: quote(value, safe="") for name, value in NAMES.items()}
+    names = {name: quote(value, safe="") for name, value in (NAMES | {"host": fleet.site}).items()}
     if "{offset}" in route:
         names["offset"] = str(fleet.api("/dead?stage=parse")["letters"][0]["offset"])
     given = {"site": quote(fleet.site, safe="")}

@@ -19,7 +19,16 @@ from importlib import import_module
 from aiohttp import web
 
 # Modules with pages, in the order of the navigation.
-MODULES = ("overview_page", "jobs_page", "job_page", "workers_page", "topics_page", "dead_page", "schedules_page")
+MODULES = (
+    "overview_page",
+    "jobs_page",
+    "job_page",
+    "workers_page",
+    "hosts_page",
+    "topics_page",
+    "dead_page",
+    "schedules_page",
+)
 
 
 def routes(app: web.Application) -> None:

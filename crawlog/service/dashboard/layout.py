@@ -127,8 +127,8 @@ class PageLayout:
         found = self._templates.get_template(template)
         shared = {
             "prefix": prefix_of(request),
-            "here": request.rel_url.path_qs,
-            "path": request.rel_url.path,
+            "here": request.rel_url.raw_path_qs,  # a name in the path may have a slash
+            "path": request.rel_url.raw_path,
             "nav": self._nav,
             "user": user_of(request),
             "may": partial(_may, role),
