@@ -45,10 +45,13 @@ class Remarks:
         self.by_job[job.name] = remarks
 
 
-def count(parsed: dict[str, int], job: str) -> None:
-    """Count a page of a job, which is then at the end."""
-    if job in parsed or len(parsed) < MAX_PARSED:
-        parsed[job] = parsed.pop(job, 0) + 1
+def counted(parsed: dict[str, int], meta: PageMeta) -> int:
+    """Count a page of a job, which is then at the end; 0 for a robots.txt, or a refused URL, which is not fetched."""
+    if meta.kind == "robots" or meta.is_refused:
+        return 0
+    if meta.job in parsed or len(parsed) < MAX_PARSED:
+        parsed[meta.job] = parsed.pop(meta.job, 0) + 1
+    return 1
 
 
 class MissingKeys:

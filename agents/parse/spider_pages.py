@@ -233,12 +233,13 @@ class SpiderPages:
         return ending
 
     def _line(self, job: Job) -> _Line:
-        """The line of a job. Another revision may name another spider, or let the job begin anew."""
+        """The line of a job. Another revision may name another spider, let the job begin anew, or parse pages again."""
         line = self._lines.get(job.name)
         if line is None:
             line = self._lines[job.name] = _Line(job, _ref(job))
         elif line.job is not job:
             ref, is_anew = _ref(job), job.begun != line.job.begun
+            is_anew |= job.spec.parse_again != line.job.spec.parse_again  # its file may have changed
             line.job, line.fault = job, None
             if is_anew or ref != line.ref:  # a spider's counts and attributes are of one run, as Scrapy's
                 line.ref, line.facts = ref, None

@@ -29,7 +29,7 @@ from crawlog.streams.url import Places
 from .guard import Guard
 from .outputs import Outputs, Sender
 from .page_steps import CostlyDomains, no_room, parsed, plain_body, unpacked
-from .remarks import Remarks, count
+from .remarks import Remarks, counted
 from .spider_pages import SpiderPage, SpiderPages
 
 if TYPE_CHECKING:
@@ -184,9 +184,7 @@ class ParseStage:
             if self.passes_over(*at, meta.job):
                 page.one_done()
                 return
-            if meta.kind != "robots" and not meta.is_refused:  # neither was fetched as a page
-                self.pages += 1
-                count(self.parsed, meta.job)
+            self.pages += counted(self.parsed, meta)
         except ValueError as error:
             self.pages += 1
             self._outputs.bury(message, "", error_line(error), page, user_trace(error))
@@ -196,6 +194,7 @@ class ParseStage:
 
     def take_again(self, message: Message, meta: PageMeta) -> None:
         """Take a stored page, to parse it again."""
+        self.pages += counted(self.parsed, meta)
         self._parse(message, meta, self.again.take(message.partition, message.offset))
 
     def is_suspect(self, message: Message) -> bool:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 REPARSE = (
     "the spider has changed since its pages were parsed:"
-    " `crawlog replay --group parse --job {} --to-earliest --execute`, then this command again"
+    " `crawlog jobs update {} --parse-again`, then this command again"
 )
 
 

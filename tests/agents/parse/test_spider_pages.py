@@ -17,6 +17,7 @@ from crawlog.agents.parse.spider_pages import (
     SpiderPages,
 )
 from crawlog.agents.sandbox import DONE, FAILED, Died, Fault, SpiderFrame
+from crawlog.schemas.job_orders import ParseAgain
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec
@@ -101,10 +102,18 @@ class World:
         self.logged.append(is_logged)
         self.buried.append((page.meta.url, error))
 
-    def add(self, *urls: str, job: str = "j", rev: int = 1, path: str = "/s.py:S", **meta: Any) -> None:
+    def add(
+        self,
+        *urls: str,
+        job: str = "j",
+        rev: int = 1,
+        path: str = "/s.py:S",
+        again: ParseAgain | None = None,
+        **meta: Any,
+    ) -> None:
         """Pages come."""
         if (job, rev) not in self.jobs:
-            spec = JobSpec(rev=rev, spider=path)
+            spec = JobSpec(rev=rev, spider=path, parse_again=again)
             self.jobs[job, rev] = Job(job, spec, Places(1), Names())
         for url in urls:
             message: Any = None
@@ -361,6 +370,16 @@ def test_another_spider_of_a_job_takes_its_pages() -> None:
     world.children[1].ready()
     assert sorted(world.sent()) == ["a", "b", "c"]
     assert world.children[1].ref.path == "/other.py:S"
+
+
+def test_an_order_to_parse_pages_again_ends_the_process_with_the_former_code() -> None:
+    """The spider may be a file that has changed; the process is a new one for each such order."""
+    world = World()
+    world.add("a")
+    for number in (1, 2):
+        world.add("b", rev=2 * number, again=ParseAgain(number, (0,), (9,)))
+        world.add("c", rev=2 * number + 1, again=ParseAgain(number, (0,), (9,)))
+        assert [one.is_closed for one in world.children] == [True] * number + [False]
 
 
 def test_the_least_recently_used_process_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ async def test_stored_pages_are_parsed_up_to_the_place_where_new_ones_began(monk
     await worker.until(lambda: worker.notes)
     assert worker.rows() == list(range(2, 9))
     assert worker.notes == [ParsedAgain("j", PARTITION, 0, 1, 9, 9, pages=7)]
-    assert (worker.stage.done, worker.stage.stage.undone, worker.stage.stage.pages) == ([], 0, 0)
+    assert (worker.stage.done, worker.stage.stage.undone, worker.stage.stage.parsed) == ([], 0, {"j": 7})
 
 
 async def test_the_next_owner_goes_on_at_the_note(monkeypatch: pytest.MonkeyPatch) -> None:

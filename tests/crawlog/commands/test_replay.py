@@ -165,7 +165,7 @@ def test_a_job_alone_is_replayed(crawl: Crawl) -> None:
     assert (code, summary["parsed"]) == (0, PAGES), err
     crawl.write_spider("new")
     crawl.run("--job", "words")
-    assert "crawlog replay --group parse --job words --to-earliest --execute" in crawl.said
+    assert "crawlog jobs update words --parse-again" in crawl.said
 
     code, out, err = crawl.replay("--group", "parse", "--job", "words", "--to-earliest", "--execute", "--json")
     assert (code, json.loads(out)["job"]) == (0, "words"), err
