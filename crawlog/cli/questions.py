@@ -87,7 +87,8 @@ def settings(
     found = origins(sources_of(given, spider=named.facts.settings if named else None))
     of_scrapy = scrapy_origins(named, settings_of(given)) if named and with_origins else []
     if as_json:
-        answer(*(json.dumps(one._asdict(), default=str) for one in found))
+        told = ({"key": one.key, "value": one.value, "origin": one.origin} for one in found)
+        answer(*(json.dumps(one, default=str) for one in told))
         answer(*(msgspec.json.encode(one).decode() for one in of_scrapy))
         return outcome.FINISHED
     answer(*table([(one.key, shown(one.value), one.origin if with_origins else "") for one in found]))

@@ -49,6 +49,7 @@ class ReplayOptions:
         topics: The values of `--topic`.
         job: Only pages of this job are parsed again, or only its sinks are moved; empty for all jobs.
         output: Only this output of the job, of those of the sink; empty for all.
+        content: The text of `from-file`, in place of a file.
     """
 
     group: str
@@ -58,6 +59,7 @@ class ReplayOptions:
     execute: bool = False
     job: str = ""
     output: str = ""
+    content: str = ""
 
     def __post_init__(self) -> None:
         """Checks the value before an engine is started.
@@ -77,7 +79,7 @@ class ReplayOptions:
     @cached_property
     def listed(self) -> str:
         """The content of `from-file`; read once, as it may be a pipe."""
-        return _read(Path(str(self.value)))
+        return self.content or _read(Path(str(self.value)))
 
 
 class Plan(NamedTuple):

@@ -1,16 +1,20 @@
 """What an operator does to the log: commands, dead letters, replay."""
 
 import base64
+import dataclasses
+import re
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
 
 from crawlog.commands import control, dead
-from crawlog.commands.replay import Plan, ReplayOptions, replay
+from crawlog.commands.replay import Plan, ReplayOptions, is_of_fleet, replay
+from crawlog.jobs.changes import refill_output
 from crawlog.schemas.control import MAX_DELAY_S, Action, Command, key
 from crawlog.streams.dead_letters import Letter, LetterChoice, letters_by_error
 from crawlog.streams.fleet import FleetState
+from crawlog.streams.groups import check_group_name
 
 from .answers import AnswerError
 from .api_jobs import SEEN_S, Limit
@@ -124,30 +128,51 @@ class ReplayBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `crawlog replay` takes; without `execute` it only plans.
 
     Attributes:
-        group: `fetch`, `parse`, or the name of a sink's group.
+        group: `fetch`, `parse`, `sink`, or the name of a sink's group.
+        value: Of the target; of `from-file` lines `topic,partition,offset`, as `crawlog replay --export` prints them.
+        topics: Only these partitions: `TOPIC` or `TOPIC:0,1`.
+        job: Of parse only this job's pages; of sink only its own outputs.
+        output: Of the sink of a job: only this output. One of a fleet is emptied and filled again; nobody stops.
     """
 
     group: Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
-    to: Literal["to-earliest", "to-latest", "to-offset", "shift-by", "to-datetime", "by-duration"]
-    value: Annotated[str, msgspec.Meta(max_length=100)] | Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)] = ""
+    to: Literal["to-earliest", "to-latest", "to-offset", "shift-by", "to-datetime", "by-duration", "from-file"]
+    value: (
+        Annotated[str, msgspec.Meta(max_length=100_000)] | Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+    ) = ""
+    topics: Annotated[tuple[str, ...], msgspec.Meta(max_length=100)] = ()
     job: Annotated[str, msgspec.Meta(max_length=100)] = ""
+    output: Annotated[str, msgspec.Meta(max_length=300)] = ""
     execute: bool = False
 
 
 class MoveView(msgspec.Struct, frozen=True):
-    """One partition of a plan."""
+    """One partition of a plan.
+
+    Attributes:
+        times_ms: Of the first and the last of the records, by the log; None if there is none.
+        is_skip: Whether the records are skipped, not read again.
+    """
 
     partition: int
     before: int | None
     after: int
     records: int
     gone: int
+    times_ms: tuple[int, int] | None = None
+    is_skip: bool = False
 
 
 class PlanView(msgspec.Struct, frozen=True):
-    """A plan of one group: records read again, skipped, and no longer in the log."""
+    """A plan of one group: records read again, skipped, and no longer in the log.
+
+    Attributes:
+        of: The output of a sink; empty for others.
+    """
 
     group: str
+    stage: str
+    of: str
     topic: str
     moves: list[MoveView]
     again: int
@@ -156,12 +181,17 @@ class PlanView(msgspec.Struct, frozen=True):
 
 
 class ReplayAnswer(msgspec.Struct, frozen=True):
-    """The plans; `live` names members of the groups, which hold an execution up."""
+    """The plans; `live` names members of the groups, which hold an execution up.
+
+    Attributes:
+        refilled: The output of a job on a fleet that is emptied and filled again, in place of plans.
+    """
 
     plans: list[PlanView]
     live: list[str]
     executed: bool
     messages: list[str]
+    refilled: str = ""
 
 
 def _orders(call: ApiCall) -> list[Command]:
@@ -247,12 +277,16 @@ def _drop(call: ApiCall) -> DropAnswer:
     return DropAnswer(found.letters, found.done)
 
 
-def _replay(call: ApiCall) -> ReplayAnswer:
+def replay_of(call: ApiCall) -> ReplayAnswer:
+    """What the body of a call asks for: a plan, or one that is carried out."""
     body: ReplayBody = call.body
     messages: list[str] = []
-    if body.to in ("to-offset", "shift-by") and not isinstance(body.value, int):
-        raise AnswerError(400, f"{body.to} takes a whole number as its value")
-    options = ReplayOptions(body.group, body.to, body.value, job=body.job)
+    check_group_name(call.settings, body.group)
+    options = _options(body)
+    if body.output and is_of_fleet(call.settings, options):
+        if body.execute:
+            refill_output(call.settings, body.job, body.output, call.user)
+        return ReplayAnswer([], [], body.execute, messages, body.output)
     planned = replay(call.settings, options, messages.append)
     if body.execute:
         if planned.live:
@@ -260,14 +294,32 @@ def _replay(call: ApiCall) -> ReplayAnswer:
                 409,
                 f"the group is live ({'; '.join(planned.live)}), so it cannot be moved\nStop its workers, then replay.",
             )
-        options = ReplayOptions(body.group, body.to, body.value, execute=True, job=body.job)
-        planned = replay(call.settings, options, messages.append)
+        planned = replay(call.settings, dataclasses.replace(options, execute=True), messages.append)
     return ReplayAnswer([_plan(one) for one in planned.plans], planned.live, body.execute, messages)
 
 
+def _options(body: ReplayBody) -> ReplayOptions:
+    value, content = body.value, ""
+    if body.to in ("to-offset", "shift-by"):
+        if not re.fullmatch(r"-?[0-9]{1,18}", str(value)):
+            raise AnswerError(400, f"{body.to} takes a whole number as its value")
+        value = int(value)
+    elif body.to == "from-file":
+        value, content = "", str(value)
+        if not content.strip():  # it would name a file of this machine
+            raise AnswerError(400, "from-file takes lines topic,partition,offset as its value")
+    return ReplayOptions(body.group, body.to, value, body.topics, job=body.job, output=body.output, content=content)
+
+
 def _plan(plan: Plan) -> PlanView:
-    moves = [MoveView(one.partition, one.before, one.after, one.records, one.gone) for one in plan.moves]
-    return PlanView(plan.group.name, plan.group.topic, moves, plan.again, plan.skipped, plan.gone)
+    moves = [
+        MoveView(
+            one.partition, one.before, one.after, one.records, one.gone, plan.times_ms.get(one.partition), one.is_skip
+        )
+        for one in plan.moves
+    ]
+    group = plan.group
+    return PlanView(group.name, group.stage, group.of, group.topic, moves, plan.again, plan.skipped, plan.gone)
 
 
 ENDPOINTS = (
@@ -279,6 +331,13 @@ ENDPOINTS = (
     ApiEndpoint("POST", "/dead/redrive", "operate", "Send records back", RedriveAnswer, _redrive, body=LettersBody),
     ApiEndpoint("POST", "/dead/drop", "operate", "Lay dead letters aside", DropAnswer, _drop, body=LettersBody),
     ApiEndpoint(
-        "POST", "/replay", "operate", "Plan a replay, or run it", ReplayAnswer, _replay, body=ReplayBody, errors=(409,)
+        "POST",
+        "/replay",
+        "operate",
+        "Plan a replay, or run it",
+        ReplayAnswer,
+        replay_of,
+        body=ReplayBody,
+        errors=(409,),
     ),
 )

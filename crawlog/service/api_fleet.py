@@ -19,7 +19,7 @@ from crawlog.commands.projects import (
 from crawlog.jobs.schedules import follow_project
 from crawlog.schemas.control import WorkerAction
 from crawlog.streams.fleet import ExitView, FleetState, LostWorker, StageView, WorkerView, letters_of
-from crawlog.streams.settings import masked, values
+from crawlog.streams.settings import Settings, origins
 
 from .answers import AnswerError
 from .api_jobs import SEEN_S
@@ -43,10 +43,17 @@ class StatusAnswer(msgspec.Struct, frozen=True):
 
 
 class SettingView(msgspec.Struct, frozen=True):
-    """A setting in force in the service; secrets are hidden."""
+    """A setting in force in the service; secrets are hidden.
+
+    Attributes:
+        origin: `flag`, `-s`, `environment NAME`, a file, `default`, or `crawlog` for what it has set itself.
+    """
 
     key: str
     value: Any
+    origin: str
+    default: Any
+    about: str
 
 
 def _status(call: ApiCall) -> StatusAnswer:
@@ -74,7 +81,14 @@ def _stages(call: ApiCall) -> list[StageView]:
 
 
 def _settings(call: ApiCall) -> list[SettingView]:
-    return [SettingView(key, _plain(masked(key, value))) for key, value in values(call.settings).items()]
+    return setting_views(call.settings)
+
+
+def setting_views(settings: Settings) -> list[SettingView]:
+    """All settings in force."""
+    return [
+        SettingView(one.key, _plain(one.value), one.origin, _plain(one.default), one.about) for one in origins(settings)
+    ]
 
 
 def _plain(value: object) -> Any:

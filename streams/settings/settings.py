@@ -1,8 +1,8 @@
 """`Settings`: every section, its keys and their values. Frozen and passed in, never imported as a global."""
 
 import json
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Iterable, Mapping
+from functools import cache, cached_property
 from typing import Self, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -72,6 +72,9 @@ NAMED_ONLY = (
 SHORT = {"scope": "scope.kind", "render": "render.mode", "fetch.proxies": "exits.proxies"}
 
 
+SET_BY = f"{ENVIRON_PREFIX}SET_BY"  # Has the sources of the settings, where another process has resolved them
+
+
 class Settings(BaseModel):
     """Every section. `Settings()` has the defaults; `load` reads the user's sources."""
 
@@ -108,6 +111,12 @@ class Settings(BaseModel):
     query: Query = Query()
     service: Service = Service()
     security: Security = Security()
+
+    @cached_property
+    def set_by(self) -> Mapping[str, str]:
+        """The source of each setting that is not a default, by key; `resolve` sets it. It is no part of the value."""
+        return {}
+
     run: Run = Run()
 
     def with_logins(self, logins: Iterable[str]) -> Self:
@@ -180,7 +189,8 @@ def for_stage(settings: Settings, stage: str) -> Settings:
 
 def to_environ(settings: Settings) -> dict[str, str]:
     """Environment variables from which a child process loads the same settings; no file overrides them."""
-    return {environ_name(key): as_text(value) for key, value in values(settings).items()}
+    given = {environ_name(key): as_text(value) for key, value in values(settings).items()}
+    return given | {SET_BY: json.dumps(settings.set_by, sort_keys=True)}
 
 
 def environ_name(key: str) -> str:

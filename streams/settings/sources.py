@@ -17,10 +17,23 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.files import is_utf_8
 from crawlog.streams.printable import HIDDEN
 
-from .reference import json_schema, suggestion, wanted
-from .settings import ENVIRON_PREFIX, NAMED_ONLY, SHORT, Settings, environ_name, is_secret, known_keys, masked, values
+from .reference import description, json_schema, suggestion, wanted
+from .settings import (
+    ENVIRON_PREFIX,
+    NAMED_ONLY,
+    SET_BY,
+    SHORT,
+    Settings,
+    environ_name,
+    is_secret,
+    known_keys,
+    masked,
+    values,
+)
 
 CONFIG = Path("crawlog.toml")  # Read from the working folder when no other file is named
+
+DEFAULT = "default"  # The source of what nobody has set
 
 # A configuration file that sets nothing, for a process that gets all of its settings in the environment.
 NO_FILE = Path(os.devnull)
@@ -50,11 +63,17 @@ class Sources(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """One setting in force: its value as shown (secrets hidden) and its source."""
+    """One setting in force: its value as shown (secrets hidden), its source, and what it is about.
+
+    Attributes:
+        origin: `default`, or `crawlog` for what it has set itself, such as the address of its own engine.
+    """
 
     key: str
     value: object
     origin: str
+    default: object = None
+    about: str = ""
 
 
 class Resolved(NamedTuple):
@@ -88,13 +107,21 @@ def load(
     return resolve(Sources(flags=overrides or {}, config=config, environ=environ)).settings
 
 
-def origins(sources: Sources) -> list[Origin]:
+def origins(of: Sources | Settings) -> list[Origin]:
     """Every setting, its value and its source.
 
     Raises: Misconfigured: with all problems.
     """
-    settings, set_by = resolve(sources)
-    return [Origin(key, masked(key, value), set_by.get(key, "default")) for key, value in values(settings).items()]
+    settings = of if isinstance(of, Settings) else resolve(of).settings
+    plain = values(Settings())
+    return [
+        Origin(key, masked(key, value), _origin(settings, key, value, plain[key]), plain[key], description(key))
+        for key, value in values(settings).items()
+    ]
+
+
+def _origin(settings: Settings, key: str, value: object, default: object) -> str:
+    return settings.set_by.get(key) or (DEFAULT if value == default else "crawlog")
 
 
 def parse_pairs(pairs: Iterable[str]) -> dict[str, object]:
@@ -126,6 +153,7 @@ def resolve(sources: Sources) -> Resolved:
     if sources.config is None:
         problems += _found_only(in_force)
     _complain(problems)
+    set_by = {key: given.origin for key, given in in_force.items()} | _noted(in_force, environ)
     nested: dict[str, dict[str, object]] = {}
     for key, given in in_force.items():
         section, _, name = key.partition(".")
@@ -134,7 +162,8 @@ def resolve(sources: Sources) -> Resolved:
         settings = Settings.model_validate(nested)
     except ValidationError as error:
         raise Misconfigured("\n".join(_reason(one) for one in error.errors())) from None
-    return Resolved(settings, {key: given.origin for key, given in in_force.items()})
+    settings.__dict__["set_by"] = {key: origin for key, origin in set_by.items() if origin != DEFAULT}
+    return Resolved(settings, set_by)
 
 
 # The sources. Each yields its values in its own order; a later value replaces an earlier one.
@@ -167,6 +196,18 @@ def _from_environ(environ: Mapping[str, str], problems: list[str]) -> Iterator[_
             yield _Given(_full(rest.replace("__", ".")), environ[name], f"environment {name}")
         elif rest in flat:
             problems.append(f"environment {name}: unknown; did you mean {environ_name(flat[rest])}?")
+
+
+def _noted(in_force: Mapping[str, _Given], environ: Mapping[str, str]) -> dict[str, str]:
+    """Where the process that made this environment had the settings from; empty if none has made it."""
+    try:
+        noted = json.loads(environ.get(SET_BY, ""))
+    except ValueError:
+        return {}
+    if not isinstance(noted, dict):
+        return {}
+    own = (key for key, one in in_force.items() if one.origin == f"environment {environ_name(key)}")
+    return {key: str(noted.get(key, DEFAULT)) for key in own}
 
 
 def _from_file(path: Path | None, problems: list[str]) -> Iterator[_Given]:

@@ -27,7 +27,10 @@ MODULES = (
     "hosts_page",
     "topics_page",
     "dead_page",
+    "replay_page",
+    "projects_page",
     "schedules_page",
+    "settings_page",
 )
 
 

@@ -4,9 +4,9 @@ POST /ui/do/jobs/shop/pause ─► the form's token ─► fields as the endpoin
                                                                       └─► 303 to `back`, which shows a note once
 
 Fields of a form: `token`; `back`, a page below `/ui/`; `said`, the note if it was done; `each`, repeated, where the
-name in the path is `_`: the action is done for each of them. All others are fields of the body: empty ones are left
-out, a list is a field that is repeated or has several lines, a mapping has lines KEY=VALUE, and a
-field of a struct within the body is `submit.urls`.
+name in the path is `_`: the action is done for each of them; or a field has the name that is `_`. All others are fields
+of the body: empty ones are left out, a list is a field that is repeated or has several lines, a mapping has lines
+KEY=VALUE, and a field of a struct within the body is `submit.urls`.
 """
 
 import hmac
@@ -143,9 +143,11 @@ async def _done(request: web.Request, endpoint: ApiEndpoint, form: Form) -> Note
     body = _upload(form) if endpoint.body is bytes else endpoint.body and body_of(form, endpoint.body)
     query = endpoint.query and body_of(form, endpoint.query)
     assert endpoint.does is not None
-    open_name = next((name for name, value in request.match_info.items() if value == "_"), None)
+    given = {name: form.get(name) for name, value in request.match_info.items() if value == "_"}
+    names = {name: value for name, value in given.items() if isinstance(value, str) and value}
+    open_name = next((name for name in given if name not in names), None)
     if open_name is None:
-        value = await in_thread(request, endpoint.does, call_of(request, body, query))
+        value = await in_thread(request, endpoint.does, call_of(request, body, query, **names))
         return Note(_said(endpoint, form, value))
     each = [one for one in form.getall("each", []) if isinstance(one, str)]
     if not 0 < len(each) <= MOST_EACH:

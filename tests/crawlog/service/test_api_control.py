@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from crawlog.commands.dead import Dropping, Opened
+from crawlog.commands.replay import Replayed, ReplayOptions
 from crawlog.service import api_control
 from crawlog.service.answers import AnswerError
 from crawlog.service.endpoint import ApiCall
 from crawlog.service.routing import ROLES
 from crawlog.streams.dead_letters import Letter, LetterChoice
+from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings import Settings
 from tests.support.serving import told_fleet
 
@@ -60,3 +62,35 @@ def test_letters_are_chosen_by_all_that_is_given_and_never_without_a_choice(monk
     assert ([one.offset for one in page.letters], page.total, page.closed) == ([1], 3, 1)
     with pytest.raises(AnswerError, match="chosen"):
         api_control._drop(call(api_control.LettersBody(execute=True)))
+
+
+def test_a_replay_reads_no_file_of_the_machine_and_refills_an_output_of_a_fleet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The value of from-file is its text; an output of a job on a fleet needs no stopped group."""
+    asked: list[ReplayOptions] = []
+    refilled: list[tuple[Any, ...]] = []
+
+    def replay(_: Settings, options: ReplayOptions, __: Any) -> Replayed:
+        asked.append(options)
+        return Replayed([], [])
+
+    monkeypatch.setattr(api_control, "replay", replay)
+    monkeypatch.setattr(api_control, "is_of_fleet", lambda _, options: options.output == "rows")
+    monkeypatch.setattr(api_control, "refill_output", lambda *given: refilled.append(given[1:]))
+
+    def call(*given: Any, **named: Any) -> api_control.ReplayAnswer:
+        body = api_control.ReplayBody(*given, **named)
+        return api_control.replay_of(ApiCall(Settings(), told_fleet(), {}, None, body, "ann"))
+
+    call("parse", "from-file", "t,0,5", topics=("t:0",))
+    assert (asked[0].listed, asked[0].topics) == ("t,0,5", ("t:0",))
+    for wrong in (("parse", "from-file", " "), ("parse", "to-offset", "five"), ("none", "to-latest")):
+        with pytest.raises((AnswerError, Misconfigured)):
+            call(*wrong)
+    assert call("parse", "shift-by", "-5", execute=True).executed
+    assert [(one.value, one.execute) for one in asked[1:]] == [(-5, False), (-5, True)]
+    assert not call("sink", "to-earliest", job="shop", output="rows").executed
+    assert refilled == []
+    assert call("sink", "to-earliest", job="shop", output="rows", execute=True).refilled == "rows"
+    assert refilled == [("shop", "rows", "ann")]

@@ -66,10 +66,30 @@ def test_origins_name_who_set_a_value(tmp_path: Path) -> None:
     (tmp_path / "crawlog.toml").write_text("scope = 'host'\n")
     environ = {"CRAWLOG_ROBOTS__OBEY": "no"}
     by_key = {one.key: one for one in origins(Sources(pairs=["run.depth=3"], environ=environ))}
-    assert by_key["run.depth"][1:] == (3, "-s")
-    assert by_key["robots.obey"][1:] == (False, "environment CRAWLOG_ROBOTS__OBEY")
-    assert by_key["scope.kind"][1:] == ("host", "crawlog.toml")
+    assert by_key["run.depth"][1:3] == (3, "-s")
+    assert by_key["robots.obey"][1:3] == (False, "environment CRAWLOG_ROBOTS__OBEY")
+    assert by_key["scope.kind"][1:3] == ("host", "crawlog.toml")
     assert by_key["fetch.timeout_s"].origin == "default"
+    assert (by_key["run.depth"].default, by_key["run.depth"].about) == (None, description("run.depth"))
+
+
+def test_a_child_process_knows_who_set_a_value() -> None:
+    """All of its settings come in its environment, with their sources; these change nothing else."""
+    sources = Sources({"kafka.prefix": "x."}, ["run.depth=3"], config=NO_FILE, environ={"CRAWLOG_LOG__LEVEL": "debug"})
+    settings = resolve(sources).settings
+    kafka = settings.kafka.model_copy(update={"bootstrap": "127.0.0.1:9"})
+    environ = to_environ(for_stage(settings.model_copy(update={"kafka": kafka}), "service"))
+    child = load(config=NO_FILE, environ=environ)
+    by = {one.key: one.origin for one in origins(child) if one.origin != "default"}
+    assert by == {
+        "kafka.bootstrap": "crawlog",
+        "kafka.prefix": "flag",
+        "log.level": "environment CRAWLOG_LOG__LEVEL",
+        "run.depth": "-s",
+    }
+    assert to_environ(child) == environ
+    for garbage in ("", "[]", "{", '{"run.depth": 5}'):
+        assert load(config=NO_FILE, environ=environ | {"CRAWLOG_SET_BY": garbage}) == child
 
 
 def test_origins_hide_secrets() -> None:
