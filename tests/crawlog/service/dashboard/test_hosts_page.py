@@ -5,6 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import TestServer
+from yarl import URL
 
 from crawlog.schemas import hosts as h
 from crawlog.schemas.control import Command
@@ -12,9 +14,12 @@ from crawlog.schemas.hosts import HostBucket, HostFigures
 from crawlog.schemas.progress import ExitFigures
 from crawlog.service.answers import AnswerError
 from crawlog.service.dashboard.hosts_page import exits_page, host_page, hosts_page
+from crawlog.service.routing import HOSTS
 from crawlog.streams.fleet import ExitView
 from crawlog.streams.hosts import HostTable
 from crawlog.streams.jobs import Commands
+from crawlog.streams.settings import Settings
+from tests.support import serving
 
 FEW = (
     HostFigures("https://a.com:443", 500, delay_s=1.0),
@@ -86,3 +91,25 @@ def test_an_exit_is_shown_with_the_command_that_keeps_it_from_serving() -> None:
     actions = [(row.view.name, row.command.action if row.command else "") for row in shown.rows]
     assert actions == [("it", ""), ("fr", "pause"), ("de", "rest")]
     assert exits_page(fleet_of(commands, exits), {"q": "de"}, 170.0).rows[0].command is None
+
+
+@pytest.mark.parametrize("path", ["/ui/hosts", "/ui/hosts/https%3A%2F%2Fa.com%3A443", "/ui/exits"])
+@pytest.mark.parametrize("headers", [{}, {"HX-Request": "true"}])
+async def test_pages_and_their_refreshed_parts_are_rendered(
+    path: str, headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refresh renders a part alone, without what the rest of its template has prepared."""
+    exits = [ExitView(name, "fetch-0", ExitFigures(rests_s=3.0)) for name in ("de", "fr")]
+    commands = [Command("pause", exit="fr"), Command("slow", host="a.com", delay_s=5.0)]
+    monkeypatch.setattr(serving, "told_fleet", lambda: fleet_of(commands, exits))
+    async with serving.served(Settings()) as client:
+        assert isinstance(client.server, TestServer)
+        table = client.server.app[HOSTS].table
+        stranger = HostFigures("http://<b>:80", robots=h.HostRobots(1.0, 200))
+        table.take(b"0/0", h.encode(HostBucket([*FEW, stranger])), 9.0)
+        known = {"Authorization": f"Bearer {serving.OWN_TOKEN}"}
+        async with client.get(URL(path, encoded=True), headers=known | headers) as answer:
+            text = await answer.text()
+            assert answer.status == 200, text
+    assert ("<html" in text) == (not headers)
+    assert "<b>" not in text
