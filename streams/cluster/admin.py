@@ -98,11 +98,15 @@ class Admin:
     def create(self, new: list[NewTopic]) -> None:
         """Creates topics and returns when all their leaders answer. A topic that exists already is no error."""
         futures = self.client.create_topics(new, operation_timeout=ANSWER_TIMEOUT_S, request_timeout=ANSWER_TIMEOUT_S)
-        for future in futures.values():
+        for name, future in futures.items():
             try:
                 future.result()
             except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                code = error.args[0].code()
+                if code in DENIED_CODES:
+                    said = f"the topic {name} is missing and may not be created: {error.args[0].str()}"
+                    raise access_denied(self.settings, said) from None
+                if code != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise self._failed(error) from None
         deadline = time.monotonic() + ANSWER_TIMEOUT_S
         while not self._have_leaders({topic.topic for topic in new}):

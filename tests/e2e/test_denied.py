@@ -114,6 +114,20 @@ def test_a_command_that_may_not_write_says_so_and_ends_as_the_others_do(
         assert "last words" not in err, (words, err)
 
 
+def test_a_worker_that_lacks_a_topic_and_may_not_create_it_names_it_and_ends(
+    guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is never ready, so an update of a fleet stops there."""
+    monkeypatch.setenv("CRAWLOG_KAFKA__SASL_PASSWORD", PASSWORD)
+    for kind, name in ((ResourceType.BROKER, "kafka-cluster"), (ResourceType.TOPIC, "lacking.pages")):
+        guarded.rule(kind, name, AclOperation.CREATE, AclPermissionType.DENY)
+    ready = tmp_path / "ready"
+    where = log_of(guarded, tmp_path, "lacking.")
+    code, _, err = ended(crawlog("worker", "parse", *where, "-s", f"run.ready_file={ready}"))
+    assert (code, ready.exists()) == (3, False)
+    assert "lacking.pages" in err
+
+
 @pytest.mark.parametrize("how", ["permission", pytest.param("password", marks=pytest.mark.long)])
 def test_a_run_whose_access_is_taken_away_says_so_once_and_ends(
     guarded: Guarded, chain: Numbered, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
