@@ -34,6 +34,8 @@ GROWS_FROM = 1_000  # Records of lag below which its growth is no alert
 
 MOST_RESTARTS = 3  # Restarts of a worker in a quarter of an hour
 
+PAUSED_S = 600.0  # A worker that stays paused for so long may have been forgotten, seconds
+
 ENDED_S = 86_400.0  # How long a job that has ended badly is shown, seconds
 
 LEAST_FREE, LEAST_FREE_BYTES = 0.05, 1 << 30  # Share of a disk, and bytes, below one of which it is nearly full
@@ -163,7 +165,7 @@ def findings(look: AlertLook, recent: Recent) -> Iterator[AlertFinding]:
         if count:
             command = f"crawlog dead list --job {name}" if name else "crawlog dead list"
             yield AlertFinding("dead_letters", "job", name, f"{counted(count, 'open dead letter')}", command)
-    yield from _of_workers(look, recent)
+    yield from _of_workers(look, recent, is_busy=is_busy)
     yield from _of_lost(look.lost)
     yield from _of_stages(look, recent, is_busy=is_busy)
     if look.disk is not None:
@@ -253,10 +255,13 @@ def _of_outputs(job: JobView) -> Iterator[AlertFinding]:
 # ---------------------------------------------------------------------- the fleet
 
 
-def _of_workers(look: AlertLook, recent: Recent) -> Iterator[AlertFinding]:
+def _of_workers(look: AlertLook, recent: Recent, *, is_busy: bool) -> Iterator[AlertFinding]:
     for one in look.workers:
         if one.trouble:
             yield AlertFinding("trouble", "worker", one.id, one.trouble, "crawlog status", for_s=20.0)
+        if one.is_held and is_busy:
+            text = "it was paused, so jobs with work in its partitions wait"
+            yield AlertFinding("paused", "worker", one.id, text, f"crawlog workers resume {one.id}", for_s=PAUSED_S)
         if (count := recent.restarts(one.id)) > MOST_RESTARTS:
             text = f"it started again {count} times in a quarter of an hour"
             yield AlertFinding("restarts", "worker", one.id, text, f"read its log on {one.host or 'its machine'}")

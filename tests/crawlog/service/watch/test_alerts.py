@@ -109,6 +109,8 @@ REFUSED = job(statuses={"200": 100, "403": 11, "404": 2})
             {"output:j": "its output rows cannot be written: no space"},
         ),
         ([(0, look(workers=(worker(trouble="no key"),)))], {"trouble:w": "no key"}),
+        ([(0, look(GOOD, workers=(worker(is_held=True),)))], {"paused:w": "it was paused"}),
+        ([(0, look(workers=(worker(is_held=True),)))], {}),
         (
             [(at, look(workers=(worker(1.0 + at),))) for at in range(5)],
             {"restarts:w": "it started again 4 times"},
