@@ -5,13 +5,12 @@ rates belong to one copy, since they are made of the reports that it has met.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import msgspec
 
 from crawlog.schemas.control import CodeNote, Control, Finished, JobCopy, ParsedAgain
 from crawlog.schemas.job_orders import NO_FLOW, OutputSpec, feed_name
-from crawlog.schemas.progress import FLEET, IDLE, JobCounts, Progress, stage_of
+from crawlog.schemas.progress import FLEET, JobCounts, Progress, stage_of
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, JobSpec
 from crawlog.streams.jobs import ControlState, FleetReports, Flow, ended, is_offered, traits
 
@@ -19,97 +18,11 @@ from .estimate import estimate
 from .job_views import JobViews, is_other
 from .lost_workers import GONE_S, LostWorkers
 from .paces import STILL, Paces
+from .reporting import Passed, WorkerProcess
 from .views import AgainView, ExitView, HookView, HostView, JobView, OutputView, WorkerView
-
-RATE_S = 5.0  # Time over which rates are taken, seconds
 
 # What stands for the record of the job of bare records, which has none.
 DEFAULT_COPY = JobCopy(DEFAULT_JOB, DEFAULT_SPEC)
-
-
-class Sample(NamedTuple):
-    """What a worker's process had done at one of its reports."""
-
-    at: float
-    pages: int
-    cpu_s: float
-
-
-class Passed(NamedTuple):
-    """What a worker's process had passed of a partition, by its report at this time."""
-
-    at: float
-    offset: int
-
-
-class Process:
-    """A worker's process, by its reports."""
-
-    def __init__(self, report: Progress, at: float) -> None:
-        self.partitions: dict[int, Passed] = {}
-        self.has_ended = False
-        self.first = self.last = Sample(at, report.pages, report.cpu_s)
-        self.take(report, at)
-
-    def take(self, report: Progress, at: float) -> None:
-        """Takes a report that arrived at `at`."""
-        self.report = report
-        self.at = at
-        if report.stage == IDLE:  # partitions that it had are not dropped at once: a rebalance makes all workers idle
-            self.partitions = {number: place for number, place in self.partitions.items() if at - place.at < GONE_S}
-        else:
-            self.partitions[report.partition] = Passed(at, report.offset)
-        sample = Sample(at, report.pages, report.cpu_s)
-        if at < self.last.at:
-            self.first = self.last = sample  # the broker's clock was set back
-        elif at - self.last.at >= RATE_S:
-            self.first, self.last = self.last, sample
-
-    def has(self, partition: int, now: float) -> bool:
-        """Whether it lives, and has reported a partition lately."""
-        place = self.partitions.get(partition)
-        return place is not None and now - place.at <= GONE_S
-
-    def rate(self) -> tuple[float, float]:
-        """Pages a second, and the share of a CPU."""
-        report, seconds = self.report, self.at - self.first.at
-        if seconds <= 0:
-            return 0.0, 0.0
-        return (report.pages - self.first.pages) / seconds, (report.cpu_s - self.first.cpu_s) / seconds
-
-    def view(self, now: float, control: ControlState, first: Progress | None) -> WorkerView:
-        """As it is shown.
-
-        Args:
-            first: The newest report on partition 0 of crawl.urls.
-        """
-        report = self.report
-        order = control.order_to(report.worker)
-        is_held = (
-            order is not None and order.action == "pause" and order.is_to(report.worker, report.pid, report.started)
-        )
-        pages_per_s, cpu = self.rate()
-        owned = tuple(sorted(number for number, place in self.partitions.items() if self.at - place.at < GONE_S))
-        return WorkerView(
-            id=report.worker,
-            stage=stage_of(report),
-            host=report.host,
-            pid=report.pid,
-            partitions=owned,
-            pages_per_s=round(max(pages_per_s, 0.0), 2),
-            cpu=round(max(cpu, 0.0), 3),
-            rss=report.rss,
-            version=report.version,
-            started_at=report.started,
-            reported_s=round(max(now - self.at, 0.0), 1),
-            supervisor=report.supervisor,
-            paused=report.paused,
-            is_held=is_held,
-            is_coordinator=first is not None and (first.worker, first.pid) == (report.worker, report.pid),
-            trouble=report.trouble,
-            exits={one.name: one.address for one in report.offers},
-            tunnels=sum(one.tunnels for one in report.offers),
-        )
 
 
 class FleetState:  # long: every view of jobs and workers is made of one state
@@ -131,7 +44,7 @@ class FleetState:  # long: every view of jobs and workers is made of one state
         self.picture.sink = FLEET
         self.lost = LostWorkers()
         self.reporting = 0
-        self.processes: dict[tuple[str, str, int], Process] = {}
+        self.processes: dict[tuple[str, str, int], WorkerProcess] = {}
         self.paces = Paces()
         self.now = 0.0
         self._views = JobViews()
@@ -165,7 +78,7 @@ class FleetState:  # long: every view of jobs and workers is made of one state
                 self.processes[who] = process
             return
         if process is None:
-            process = Process(report, at)
+            process = WorkerProcess(report, at)
         else:
             process.take(report, at)
         self.processes[who] = process  # the last one is the one that reported last
