@@ -21,9 +21,8 @@ from crawlog.commands.export import export_job
 from crawlog.commands.failures import newest_failures
 from crawlog.commands.items import ItemRow, newest_rows
 from crawlog.commands.job_logs import job_log_lines
-from crawlog.commands.projects import versions
 from crawlog.jobs.changes import shown_job
-from crawlog.outcome import by_rule, by_status_class, needed, without_page
+from crawlog.outcome import by_rule, by_status_class, counted, left_text, needed, without_page
 from crawlog.schemas.urls import USUAL_PRIORITY, ScopeSpec
 from crawlog.service.answers import AnswerError
 from crawlog.service.api_jobs import RetryBody, known_job, retried
@@ -81,8 +80,6 @@ async def _job(request: web.Request) -> web.StreamResponse:
     call = call_of(request)
     job = await in_thread(request, shown_job, call.fleet, known_job(call))
     alerts = alerts_by_job(request.app)[job.name]
-    project = job.code.project if job.code is not None and not _is_part(request) else ""
-    known = await in_thread(request, versions, call.settings, project) if project else []
     return page(
         request,
         "job.html",
@@ -94,7 +91,6 @@ async def _job(request: web.Request) -> web.StreamResponse:
         allowed=allowed(job),
         figures=figures(job),
         settings=own_settings(job),
-        versions=[one.version for one in known],
         usual_priority=USUAL_PRIORITY,
         formats=FORMATS,
     )
@@ -135,6 +131,7 @@ def figures(job: JobView) -> list[tuple[str, str]]:
     """What there is to say of a job's counts beside its cards, by name."""
     counts, again = job.counts, job.parsed_again
     told = {
+        "End": f"{left_text(job.left)}, if no more is found" if job.left is not None else "",
         "Statuses": ", ".join(f"{count:,} × {name}" for name, count in by_status_class(counts.statuses).items()),
         "Without a page": "; ".join(without_page(counts)),
         "Links dropped": by_rule(counts.dropped),
@@ -258,4 +255,4 @@ async def _retry(request: web.Request) -> web.StreamResponse:
     return page(request, "job_retry.html", name=name, plan=plan, body=body)
 
 
-RESULTS["POST", "/jobs/{job}/retry"] = lambda done: f"{done.asked:,} URLs of job {done.job} are due again"
+RESULTS["POST", "/jobs/{job}/retry"] = lambda done: f"{counted(done.asked, 'URL')} of job {done.job} due again"

@@ -30,21 +30,24 @@ async def test_an_operator_does_with_a_job_what_its_page_offers(fleet: ShownFlee
     await page.get_by_label("Priority").select_option("7")
     await page.get_by_label("Settings, a line each").fill("politeness.delay_s=0.125")
     await page.get_by_role("button", name="Update", exact=True).click()
-    await expect(page.locator(".note.good")).to_contain_text("updated")
-    await expect(page.get_by_role("region", name="Settings")).to_contain_text("0.125")
+    await expect(page.locator(".note.good")).to_contain_text("updated", timeout=WAIT_MS)
+    await expect(page.get_by_role("region", name="Settings")).to_contain_text("0.125", timeout=WAIT_MS)
     assert fleet.api("/jobs/acted")["priority"] == 7
 
     await page.get_by_label("those with one of these statuses").fill("403")
     await page.get_by_role("button", name="Count them").click()
-    await expect(page.locator("main")).to_contain_text("1 of ")
+    await expect(page.locator("main")).to_contain_text("1 of ", timeout=WAIT_MS)
     await page.get_by_role("button", name="Fetch them again").click()
-    await expect(page.locator(".note.good")).to_contain_text("1 URL")
+    await expect(page.locator(".note.good")).to_contain_text("1 URL", timeout=WAIT_MS)
 
     await page.get_by_label("parse its stored pages again").check()
     await page.get_by_role("button", name="Update", exact=True).click()
-    await expect(page.locator(".note.good")).to_contain_text("updated")
+    await expect(page.locator(".note.good")).to_contain_text("updated", timeout=WAIT_MS)
     until(lambda: (fleet.api("/jobs/acted")["parsed_again"] or {}).get("is_done"), "the pages that are parsed again")
     until(lambda: fleet.api("/jobs/acted")["state"] == "finished", "the end of the job")
+
+    await page.get_by_role("button", name="Handle all of them again").click()
+    await expect(page.locator(".note.good")).to_contain_text("went back", timeout=WAIT_MS)
 
     async with page.expect_download() as download:
         await page.get_by_role("link", name="Export csv").click()
@@ -55,8 +58,8 @@ async def test_an_operator_does_with_a_job_what_its_page_offers(fleet: ShownFlee
 
     await page.get_by_text("Delete", exact=True).click()
     await page.get_by_role("button", name="Delete the job").click()
-    await expect(page).to_have_url(f"{fleet.url}/ui/jobs")
-    await expect(page.locator(".note.good")).to_contain_text("deleted")
+    await expect(page).to_have_url(f"{fleet.url}/ui/jobs", timeout=WAIT_MS)
+    await expect(page.locator(".note.good")).to_contain_text("deleted", timeout=WAIT_MS)
     assert ann.faults == []
 
 
