@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from functools import cache, cached_property
+from functools import cache
 from typing import Self, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -112,10 +112,11 @@ class Settings(BaseModel):
     service: Service = Service()
     security: Security = Security()
 
-    @cached_property
+    @property
     def set_by(self) -> Mapping[str, str]:
-        """The source of each setting that is not a default, by key; `resolve` sets it. It is no part of the value."""
-        return {}
+        """The source of each setting that is not a default, by key; `resolve` notes it. It is no part of the value."""
+        noted: Mapping[str, str] = self.__dict__.get("_set_by", {})
+        return noted
 
     run: Run = Run()
 

@@ -162,7 +162,7 @@ def resolve(sources: Sources) -> Resolved:
         settings = Settings.model_validate(nested)
     except ValidationError as error:
         raise Misconfigured("\n".join(_reason(one) for one in error.errors())) from None
-    settings.__dict__["set_by"] = {key: origin for key, origin in set_by.items() if origin != DEFAULT}
+    settings.__dict__["_set_by"] = {key: origin for key, origin in set_by.items() if origin != DEFAULT}
     return Resolved(settings, set_by)
 
 

@@ -88,6 +88,7 @@ def test_a_child_process_knows_who_set_a_value() -> None:
         "run.depth": "-s",
     }
     assert to_environ(child) == environ
+    assert [name for name, _ in child] == list(Settings.model_fields)
     for garbage in ("", "[]", "{", '{"run.depth": 5}'):
         assert load(config=NO_FILE, environ=environ | {"CRAWLOG_SET_BY": garbage}) == child
 
