@@ -15,7 +15,7 @@ from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, JobSpec
 from crawlog.streams.jobs import ControlState, FleetReports, Flow, ended, is_offered, traits
 
 from .estimate import estimate
-from .job_views import JobViews, is_other
+from .job_views import JobViews, changed_jobs, is_other
 from .lost_workers import GONE_S, LostWorkers
 from .paces import STILL, Paces
 from .reporting import Passed, WorkerProcess
@@ -62,8 +62,7 @@ class FleetState:  # long: every view of jobs and workers is made of one state
         """Takes the next report; `at` is its time of arrival in the log, UTC epoch seconds."""
         self.now = max(at, self.now)
         was = self.picture.newest.get((report.stage, report.partition))
-        waited = was.waiting if was is not None else {}
-        self._views.drop({*self.paces.take(report, at, self.picture), *report.rows, *report.waiting, *waited})
+        self._views.drop(self.paces.take(report, at, self.picture) | changed_jobs(was, report))
         self.picture.take(report)
         if is_other(was, self.picture.newest.get((report.stage, report.partition))):
             self._views.clear()

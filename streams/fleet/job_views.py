@@ -49,3 +49,15 @@ def is_other(was: Progress | None, now: Progress | None) -> bool:
     if was is None or now is None:
         return was is not now
     return (was.worker, was.pid, was.is_partial) != (now.worker, now.pid, now.is_partial)
+
+
+def changed_jobs(was: Progress | None, now: Progress) -> set[str]:
+    """The jobs whose views a report changes, beside those whose counts it changes: outputs of theirs, or it leaves them
+    out, as a report of all jobs does with one that ended.
+    """
+    changed = {*now.rows, *now.waiting, *now.gone}
+    if was is not None:
+        changed |= was.waiting.keys()
+        if not now.is_partial:
+            changed |= was.jobs.keys() - now.jobs.keys()
+    return changed

@@ -57,12 +57,14 @@ class Paces:
         for job, pages, rows in _added(report, known):
             changed.add(job)
             if pages > 0 or rows > 0:
-                self._met_at.setdefault(job, at)
-                self._add(job, int(at / EVERY_S), pages, rows)
+                self._add(job, at, pages, rows)
         return changed
 
-    def _add(self, job: str, turn: int, pages: int, rows: int) -> None:
-        sums = self._sums.setdefault(job, deque(maxlen=int(OVER_S / EVERY_S) + 1))
+    def _add(self, job: str, at: float, pages: int, rows: int) -> None:
+        sums, turn = self._sums.get(job), int(at / EVERY_S)
+        if sums is None or _has_rested(sums, at):
+            sums = self._sums[job] = deque(maxlen=int(OVER_S / EVERY_S) + 1)
+            self._met_at[job] = at
         if sums and sums[-1][0] >= turn:  # greater: the broker's clock was set back
             turn, before, rows_before = sums.pop()
             pages, rows = pages + before, rows + rows_before
@@ -70,15 +72,24 @@ class Paces:
 
     def of(self, job: str, now: float) -> JobPace:
         """The pace of a job."""
-        met_at = max(self.since, self._met_at.get(job, 0.0) - EVERY_S)  # what was added at first took that long
+        known = self._sums.get(job)
+        if known is None:
+            return STILL
+        if _has_rested(known, now):
+            del self._sums[job], self._met_at[job]
+            return STILL
+        met_at = max(self.since, self._met_at[job] - EVERY_S)  # what was added at first took that long
         over_s = min(OVER_S, max(now - met_at, EVERY_S))
-        sums = [one for one in self._sums.get(job, ()) if one[0] * EVERY_S > now - over_s - EVERY_S]
+        sums = [one for one in known if one[0] * EVERY_S > now - over_s - EVERY_S]
         if not sums:
-            self._sums.pop(job, None)
-            self._met_at.pop(job, None)
             return STILL
         pages, rows = (round(sum(one[at] for one in sums) * 60.0 / over_s, 1) for at in (1, 2))
         return JobPace(pages, rows, round(over_s, 1))
+
+
+def _has_rested(sums: deque[tuple[int, int, int]], now: float) -> bool:
+    """Whether all sums of a job are too old to count; what it adds next begins a new pace."""
+    return now - sums[-1][0] * EVERY_S > OVER_S + EVERY_S
 
 
 def _added(report: Progress, known: FleetReports) -> Iterator[tuple[str, int, int]]:

@@ -1,5 +1,6 @@
 """How fast jobs go, and that a kept view of a job is the one that would be made."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -50,7 +51,7 @@ def rows(count: int, epoch: int = 0, **fields: Any) -> Progress:
             30,
             JobPace(72),
         ),
-        ([(0, pages(500)), (10, pages(520)), (200, pages(530))], 200, JobPace(10.0)),
+        ([(0, pages(500)), (10, pages(520)), (200, pages(530))], 200, JobPace(120.0)),
         ([(0, pages(500)), (10, pages(520)), (60, pages(520, pid=2)), (60, pages(550, pid=2))], 60, JobPace(54.5)),
         ([(0, pages(500)), (30, pages(6, epoch=1))], 30, JobPace(72.0)),
         ([(0, report()), (30, pages(6))], 30, JobPace(72.0)),
@@ -105,7 +106,7 @@ def test_a_kept_view_of_a_job_is_the_one_that_would_be_made(taken: list[Progress
     for number, one in enumerate(taken):
         for state in (kept, looked_once):
             if isinstance(one, Progress):
-                state.report(one, number * 10.0)
+                state.report(copy.deepcopy(one), number * 10.0)  # a state changes the reports that it has
             else:
                 state.hear(key(one), one, number * 10.0)
         kept.jobs()
