@@ -334,7 +334,8 @@ def exits_of(state: FleetState, now: float) -> list[ExitView]:
 
 def _delay_s(spec: JobSpec) -> float:
     """Least time between two requests to a host, divided by the requests at a time; 0 if the workers' settings hold."""
-    return spec.requests.delay_s / spec.requests.per_host if spec.requests is not None else 0.0
+    rules = spec.requests
+    return (rules.delay_s or 0.0) / (rules.per_host or 1) if rules is not None else 0.0
 
 
 def spider_name(spec: JobSpec) -> str:

@@ -35,6 +35,23 @@ def test_the_pace_or_the_longest_queues_decide(
     assert estimate(counts, pace, queues, delay_s) == wanted
 
 
+@pytest.mark.parametrize("rules", [None, RequestRules(), RequestRules(per_host=0)])
+def test_a_record_that_names_no_delay_is_shown(rules: RequestRules | None) -> None:
+    """The workers' settings hold then, which the log does not have."""
+    state = FleetState()
+    copy = JobCopy("j", JobSpec(requests=rules))
+    state.hear(key(copy), copy)
+    for at, done in ((0.0, 0), (10.0, 50), (30.0, 100)):
+        counts = JobCounts(fetched=done, queued=300)
+        state.report(
+            Progress("f", "fetch", 0, at, pid=1, jobs={"j": counts}, hosts=[("a.example", 9, 1.0)]), 100.0 + at
+        )
+    view = state.job("j")
+    assert view is not None
+    assert view.left is not None
+    assert view.left.hosts == 0
+
+
 @pytest.mark.parametrize(
     ("others", "hosts"), [({}, 1), ({"other": JobCounts(queued=1)}, 0), ({"other": JobCounts()}, 1)]
 )
