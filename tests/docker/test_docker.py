@@ -27,12 +27,13 @@ COMPOSE = ROOT / "docker" / "compose.yaml"
 DOCKERFILE = ROOT / "docker" / "Dockerfile"
 STAGES = ("fetch", "parse", "sink", "start")
 BROKERS = ("kafka-1", "kafka-2", "kafka-3")
+SECRETS = {"KAFKA_PASSWORD": "one", "CRAWLOG_PASSWORD": "two", "METRICS_TOKEN": "three"}
 
 
 @pytest.fixture(scope="module")
 def services() -> dict[str, Any]:
     """The services, anchors, merges and variables resolved."""
-    return compose({"KAFKA_PASSWORD": "one", "CRAWLOG_PASSWORD": "two", "METRICS_TOKEN": "three"})
+    return compose(SECRETS)
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +66,8 @@ def test_compose_itself_reads_the_file() -> None:
     """Where the client has the plugin: it resolves the file without an engine."""
     if subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode:
         pytest.skip("the Docker client has no compose plugin")
-    done = subprocess.run(
-        ["docker", "compose", "-f", str(COMPOSE), "config", "-q"], capture_output=True, text=True, check=False
-    )
+    command = ["docker", "compose", "-f", str(COMPOSE), "config", "-q"]
+    done = subprocess.run(command, env=os.environ | SECRETS, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

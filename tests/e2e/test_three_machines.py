@@ -17,11 +17,11 @@ import psutil
 import pytest
 
 from tests.support.cluster import needs_site
-from tests.support.machines import ImageBroker, Machine, Machines, compose, needs_machines
+from tests.support.machines import ImageBroker, Machine, Machines, compose
 from tests.support.processes import until
 from tests.support.synthetic_site import Site, build
 
-pytestmark = [pytest.mark.broker, pytest.mark.long, needs_site, needs_machines]
+pytestmark = [pytest.mark.broker, pytest.mark.long, needs_site]
 
 SECRETS = {"KAFKA_PASSWORD": "one password", "CRAWLOG_PASSWORD": "another", "METRICS_TOKEN": "a third"}
 HOSTS, PAGES, DELAY_S = 16, 80, 0.5
