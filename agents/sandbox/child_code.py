@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
 from typing import NamedTuple, Protocol
@@ -180,6 +181,7 @@ class ChildRules(NamedTuple):
         code: Finds the code of deployed projects; None where none is run.
         is_own_user: Whether deployed code gets a user of its own, where this process runs as root.
         files: Folder or address in which deployed code keeps files.
+        take_line: Takes the lines that its code prints; None: they go to the log.
     """
 
     timeout_s: float = 10.0
@@ -190,6 +192,7 @@ class ChildRules(NamedTuple):
     code: CodeSource | None = None
     is_own_user: bool = True
     files: str = ""
+    take_line: Callable[[str], None] | None = None
 
     @classmethod
     def of(cls, settings: Settings, trust: Trust | None, bounds: Bounds = Bounds()) -> "ChildRules":  # noqa: B008  # frozen

@@ -244,7 +244,8 @@ class BackgroundChild:
         if self._calls is not None:
             return self._calls
         if self._zygote is None:
-            self._zygote = ZygoteProcess(self.ref.path, self.rules.env, self.ref.job)
+            rules = self.rules
+            self._zygote = ZygoteProcess(self.ref.path, rules.env, self.ref.job, take_line=rules.take_line)
             self._watch(self._zygote, self._zygote.printed)
         self.died_of, self._closed, self.fault = "", "", None
         again = self.loaded is not None and self.loaded.is_scrapy

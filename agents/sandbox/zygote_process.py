@@ -34,10 +34,11 @@ class Printed:
     Args:
         path: Of the spider, for the log.
         job: The job that it works for: its lines go to crawl.logs as well.
+        take: Takes the lines instead of the log.
     """
 
-    def __init__(self, path: str, job: str = "") -> None:
-        self._path = path
+    def __init__(self, path: str, job: str = "", take: Callable[[str], None] | None = None) -> None:
+        self._path, self._take_line = path, take
         self._about = {"job": job} if job else {}
         self._file = -1
         self._begun = b""
@@ -86,7 +87,10 @@ class Printed:
         self._tell_left_out()
         self._rate.use()
         text = escaped(line[:MAX_LINE].decode(errors="backslashreplace"))
-        log.info("spider_printed", spider=self._path, line=text, **self._about)
+        if self._take_line is not None:
+            self._take_line(text)
+        else:
+            log.info("spider_printed", spider=self._path, line=text, **self._about)
 
     def _tell_left_out(self) -> None:
         """Logs a line in place of those that were left out, if the next one passes, or none follows."""
@@ -128,13 +132,22 @@ class ZygoteProcess:
         env: Names of further variables of the environment that it gets.
         job: The job that its spider works for.
         tries: Whether it tries pages instead.
+        take_line: Takes the lines that its child prints, instead of the log.
 
     Attributes:
         printed: What its child prints.
     """
 
-    def __init__(self, path: str, env: Collection[str] = (), job: str = "", *, tries: bool = False) -> None:
-        self.printed = Printed(path, job)
+    def __init__(
+        self,
+        path: str,
+        env: Collection[str] = (),
+        job: str = "",
+        *,
+        tries: bool = False,
+        take_line: Callable[[str], None] | None = None,
+    ) -> None:
+        self.printed = Printed(path, job, take_line)
         self._ending: threading.Thread | None = None
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setblocking(False)

@@ -221,13 +221,19 @@ TRIED_LOADER = "crawlog.streams.spiders.runners:load_tried"  # What loads the sp
 
 
 def parsed_page(
-    settings: "Settings", spider: "NamedSpider", page: StoredPage, callback: str = "", cb_kwargs: str = ""
+    settings: "Settings",
+    spider: "NamedSpider",
+    page: StoredPage,
+    callback: str = "",
+    cb_kwargs: str = "",
+    take_line: Callable[[str], None] | None = None,
 ) -> CallResult:
     """What a spider makes of a page; items are rows, of a spider with pipelines without these.
 
     Args:
         callback: The method that gets the page; by default that of the page's own request.
         cb_kwargs: Its further arguments, a JSON object.
+        take_line: Takes the lines that its code prints, instead of the log.
 
     Raises: Misconfigured: the spider cannot be loaded, ended its process, or has no such method; `cb_kwargs` is no
         object.
@@ -237,10 +243,12 @@ def parsed_page(
 
     ref, facts = spider.ref, spider.facts
     spec = resolve_spec(settings, JobSpider(facts.path, ref.args, ref.scrapy, facts.starts))
+    spec = msgspec.structs.replace(spec, code=ref.spec.code)
+    rules = ChildRules.of(settings, None)._replace(take_line=take_line)
     if callback or cb_kwargs:
         page = page.to_callback(callback, _object(cb_kwargs))
     try:
-        with SpiderChild(ref_of("trying", 0, spec), ChildRules.of(settings, None), loader=TRIED_LOADER) as child:
+        with SpiderChild(ref_of("trying", 0, spec), rules, loader=TRIED_LOADER) as child:
             if callback and not child.call("has_callback", callback.encode()):
                 name, _, _ = facts.label.partition("@")
                 raise Misconfigured(f"-c {callback}: {name} has no method {callback}")

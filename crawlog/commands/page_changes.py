@@ -109,11 +109,11 @@ def _change(
     is_lost = now.was is not None and (old is None or (old.url, old.id) != (now.url, now.id))
     gave = old.items if old is not None and not is_lost else []
     has = now.items if now.change != "gone" else []
-    differences = _differences([fields_of(one, ignored) for one in gave], [fields_of(one, ignored) for one in has])
-    return PageChanges(at, now.change, now.url, now.page, differences, now.id, now.was, is_lost)
+    found = differences([fields_of(one, ignored) for one in gave], [fields_of(one, ignored) for one in has])
+    return PageChanges(at, now.change, now.url, now.page, found, now.id, now.was, is_lost)
 
 
-def _differences(old: list[dict[str, Any]], new: "Iterable[dict[str, Any]]") -> list[dict[str, tuple[Any, Any]]]:
+def differences(old: list[dict[str, Any]], new: "Iterable[dict[str, Any]]") -> list[dict[str, tuple[Any, Any]]]:
     """By field, what differs between the items of two records. Equal items fall out; the rest pair up in order."""
     added = []
     for item in new:

@@ -134,7 +134,8 @@ def _stats(call: ApiCall) -> StatsPage:
     return StatsPage(stats_of(call.settings, call.fleet, known_job(call)))
 
 
-def _why(call: ApiCall) -> Story:
+def url_story(call: ApiCall) -> Story:
+    """The life of the URL of a `WhyQuery`; readers are shown less of it."""
     query: WhyQuery = call.query
     try:
         serialise(query.url)
@@ -231,7 +232,9 @@ ENDPOINTS = (
     ApiEndpoint("GET", "/jobs/{job}", "read", "A job with its settings, secrets hidden", JobView, _show),
     ApiEndpoint("GET", "/jobs/{job}/logs", "read", "The newest lines of a job", LinesPage, _lines, query=LinesQuery),
     ApiEndpoint("GET", "/jobs/{job}/stats", "read", "Scrapy's stats of a job, read from its items", StatsPage, _stats),
-    ApiEndpoint("GET", "/why", "read", "The life of one URL, from the log", Story, _why, query=WhyQuery, errors=(404,)),
+    ApiEndpoint(
+        "GET", "/why", "read", "The life of one URL, from the log", Story, url_story, query=WhyQuery, errors=(404,)
+    ),
     _action("pause", "Pause a job: no further request is made", pause_job),
     _action("resume", "Let a paused or stopped job go on", resume_job),
     _action("stop", "Stop a job: its outputs stay partial, its queue stays", stop_job),

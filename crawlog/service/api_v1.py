@@ -11,8 +11,9 @@ import crawlog
 from crawlog.jobs.request import JobRequest
 from crawlog.jobs.schedules import ScheduleRequest
 
-from . import api_control, api_fleet, api_hosts, api_items, api_jobs, api_schedules, api_topics, api_watch
+from . import api_control, api_fleet, api_hosts, api_items, api_jobs, api_schedules, api_topics, api_try, api_watch
 from .answers import ErrorBody
+from .api_try import TryBody
 from .endpoint import BASE, ApiEndpoint, handler_of
 from .routing import add
 
@@ -24,6 +25,7 @@ ENDPOINTS: tuple[ApiEndpoint, ...] = (
     *api_topics.ENDPOINTS,
     *api_control.ENDPOINTS,
     *api_schedules.ENDPOINTS,
+    *api_try.ENDPOINTS,
     *api_watch.ENDPOINTS,
 )
 
@@ -44,7 +46,7 @@ def routes(app: web.Application) -> None:
 
 def kind_of(endpoint: ApiEndpoint) -> dict[str, bool]:
     """`is_upload` and `runs_code` of an endpoint's route."""
-    return {"is_upload": endpoint.body is bytes, "runs_code": endpoint.body in (JobRequest, ScheduleRequest)}
+    return {"is_upload": endpoint.body is bytes, "runs_code": endpoint.body in (JobRequest, ScheduleRequest, TryBody)}
 
 
 # Statuses of errors; their body is an ErrorBody, but that of 401, which is text.

@@ -23,6 +23,8 @@ MODULES = (
     "overview_page",
     "jobs_page",
     "job_page",
+    "try_page",
+    "url_page",
     "workers_page",
     "hosts_page",
     "topics_page",

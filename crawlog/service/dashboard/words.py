@@ -4,6 +4,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from crawlog.streams.printable import escaped
 
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
@@ -50,10 +52,16 @@ def moment(at: float) -> str:
         return "?"
 
 
+def pretty(value: Any) -> str:
+    """A value as JSON in several lines."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
     "count": count,
     "moment": moment,
     "one_line": escaped,
+    "pretty": pretty,
     "rate": rate,
     "seconds": seconds,
     "size": size,

@@ -64,7 +64,7 @@ def test_why_shows_values_of_requests_by_role(role: Any, shown: str, monkeypatch
     monkeypatch.setattr(api_jobs, "why", lambda *_: story)
     fleet: Any = None
     query = api_jobs.WhyQuery("http://a.com/")
-    told = api_jobs._why(ApiCall(Settings(), fleet, {}, query, None, "", role)).events
+    told = api_jobs.url_story(ApiCall(Settings(), fleet, {}, query, None, "", role)).events
     assert told[0].detail["found"]["request"]["meta"] == {"session": shown}
     assert told[1].detail["meta"]["headers"] == [["X-Key", shown]]
     assert told[2].detail["items"] == [row]
