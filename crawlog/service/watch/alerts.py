@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from crawlog.outcome import by_status_class, counted, needed
+from crawlog.outcome import counted, needed, without_page
 from crawlog.schemas.progress import JobCounts
 from crawlog.streams.fleet import JobView, LostWorker, StageView, WorkerView
 from crawlog.streams.jobs import ended, is_in_vain, traits
@@ -208,10 +208,9 @@ def _is_turned_away(counts: JobCounts) -> bool:
 
 def _answers(job: JobView) -> str:
     counts = job.counts
-    told = [f"{count:,} × {name}" for name, count in by_status_class(counts.statuses).items()]
+    told = [line.removeprefix("no page: ") for line in without_page(counts)]
     told += [f"{counts.refused:,} refused by robots.txt or a rule"] if counts.refused else []
-    told += [f"{counts.failed:,} failed"] if counts.failed else []
-    return ", ".join(told)
+    return "; ".join(told) or f"{counts.failed:,} failed"
 
 
 def _rowless(job: JobView, added: JobFigures) -> Iterator[AlertFinding]:
@@ -239,7 +238,8 @@ def ended_badly(job: JobView) -> Iterator[AlertFinding]:
     if job.state == "failed":
         yield AlertFinding("failed", "job", job.name, job.reason or "it failed", hint)
     elif job.state == "finished" and ended(counts) + counts.refused and is_in_vain(counts):
-        yield AlertFinding("refused", "job", job.name, f"it ended, and no answer was a page: {_answers(job)}", hint)
+        rule = "refused" if refusals(counts) + counts.refused else "fails"
+        yield AlertFinding(rule, "job", job.name, f"it ended, and no answer was a page: {_answers(job)}", hint)
     elif job.state == "finished" and job.remarks.rowless and not job.remarks.rows and not job.rows:
         text = f"it ended, and none of {counted(job.remarks.rowless, 'page')} gave a row"
         yield AlertFinding("no_rows", "job", job.name, text, f"crawlog why {job.remarks.first_rowless}")
