@@ -125,7 +125,7 @@ class HostLedger:
             figures = known.get(host) or HostFigures(host)
             figures.queued = queued.get(host, 0)
             _add(figures, news.get(host), since_s)
-            _place(figures, self._schedule, owned, delays.get(host, figures.delay_s))
+            _place(figures, self._schedule, owned, delays.get(host))
             if figures.queued or figures.in_flight or wall - figures.asked_at < KEPT_S:
                 found.append(figures)
         found.sort(key=lambda one: (not one.queued, -one.bad_row, -one.queued, one.host))
@@ -172,17 +172,17 @@ def _add(figures: HostFigures, news: HostNews | None, since_s: float) -> None:
     figures.rests, figures.exit = news.rests, news.exit
 
 
-def _place(figures: HostFigures, schedule: Schedule, owned: "OwnedPartition", own_s: float) -> None:
+def _place(figures: HostFigures, schedule: Schedule, owned: "OwnedPartition", own_s: float | None) -> None:
     """Set where a host stands now: its delay, why it rests, and when it is asked next.
 
     Args:
-        own_s: The delay by its jobs' settings.
+        own_s: The delay by its jobs' settings; None without a queue, where the last one known stays.
     """
     now = schedule.now()
     host = owned.hosts.get(figures.host)
     if host is not None:
         orders, until, rests_until = host.orders, host.next_at, max(host.ready_at, host.exits_until)
-        figures.in_flight, figures.per_host, figures.delay_s = host.in_flight, host.per_host, host.delay_s
+        figures.in_flight, figures.per_host, delay_s = host.in_flight, host.per_host, host.delay_s
         if host.exits_until > now and all(  # else it has only the delays of its exits
             schedule.exits.wakes_in_s(host.key, host.partition.policy(job).rules, now) for job in host.queues
         ):
@@ -191,8 +191,9 @@ def _place(figures: HostFigures, schedule: Schedule, owned: "OwnedPartition", ow
         orders = schedule.commands.of_host(figures.host)
         until = rests_until = owned.sleepers.wakes_at(hashed(figures.host))
         wish_s = figures.robots.delay_s if figures.robots is not None else None
-        figures.in_flight, figures.delay_s = 0, crawl_delay_s(own_s, wish_s, schedule.usual.rules.max_delay_s)
-    figures.delay_of = "robots" if figures.delay_s > own_s else "setting"
+        figures.in_flight, delay_s = 0, crawl_delay_s(own_s or 0.0, wish_s, schedule.usual.rules.max_delay_s)
+    if own_s is not None:
+        figures.delay_s, figures.delay_of = delay_s, "robots" if delay_s > own_s else "setting"
     if orders.slow_s > figures.delay_s:
         figures.delay_s, figures.delay_of = orders.slow_s, "command"
     if orders.paused:

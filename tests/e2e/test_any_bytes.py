@@ -30,7 +30,7 @@ PARTS = 4
 
 OPTIONS = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0", "-s", f"kafka.partitions={PARTITIONS}"]
 
-COMPACTED = ("control", "progress", "code")
+COMPACTED = ("control", "progress", "code", "hosts")
 """Topics whose policy is `compact`: Kafka refuses a record without a key."""
 
 

@@ -132,8 +132,10 @@ def test_a_host_without_urls_stays_for_a_day() -> None:
     answered(world, task, 200)
     world.fetched(task)
     world.fold_dones()
-    before = figures_of(world)
-    assert [one.queued for one in before.hosts] == [0]
+    assert not one_of(world).queued
+    task.host.delay_s = 9.0  # of another job since then
+    before = figures_of(world, HostBucket([HostFigures(A, asked_at=WALL, delay_s=3.0, delay_of="robots")]))
+    assert [(one.queued, one.delay_s, one.delay_of) for one in before.hosts] == [(0, 3.0, "robots")]
     world.pass_time(host_figures.KEPT_S + 1)
     assert figures_of(world, before).hosts == []
 
