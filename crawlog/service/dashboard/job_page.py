@@ -189,8 +189,11 @@ async def _rows(request: web.Request) -> web.StreamResponse:
 
 
 def rows_table(found: list[ItemRow]) -> RowsTable:
-    """Rows as a table: the first fields that they have, long values cut."""
-    items = [(row.url, msgspec.json.decode(row.item)) for row in found]
+    """Rows as a table: the first fields that they have beside their URL, long values cut."""
+    read = ((row.url, msgspec.json.decode(row.item)) for row in found)
+    items = [
+        (url, {name: value for name, value in item.items() if (name, value) != ("url", url)}) for url, item in read
+    ]
     fields = list(dict.fromkeys(name for _, item in items for name in item))[:COLUMNS]
     rows = [(url, [_text(item[name])[:CELL_CHARS] if name in item else None for name in fields]) for url, item in items]
     return RowsTable(fields, rows)

@@ -73,9 +73,9 @@ def test_settings_that_are_the_defaults_are_not_shown() -> None:
 
 
 def test_rows_become_a_table_of_their_fields() -> None:
-    """Rows may differ; long values are cut, and there are not more fields than fit."""
+    """Their URL has its own column; rows may differ; long values are cut, and there are not more fields than fit."""
     wide = {f"f{number}": number for number in range(50)}
-    items = ({"a": "x" * 999, "b": [1]}, {"b": None, "c": "z"}, wide)
+    items = ({"url": "u", "a": "x" * 999, "b": [1]}, {"b": None, "c": "z"}, wide)
     rows = [ItemRow("u", (0, 0), (0, 0), msgspec.Raw(msgspec.json.encode(item))) for item in items]
     fields, told = rows_table(rows)
     assert fields == ["a", "b", "c", *(f"f{number}" for number in range(COLUMNS - 3))]
