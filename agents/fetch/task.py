@@ -216,6 +216,8 @@ class Tasks:
         url = task.row.url
         if task.row.began:
             return _End(is_sent=False, write=partial(self._outcomes.failed, task, INTERRUPTED))
+        if rule := task.job.scope.refusal_of_queued(url, task.row.depth, task.row.hops):
+            return _End(is_sent=False, write=partial(self._outcomes.refused, task, Unasked("refused", "scope", rule)))
         end = EXPIRED if 0 < task.row.expires <= time.time() else unasked(task.host, url, policy, time.monotonic())
         if end is None and self._caution.gives_up(url):
             log.error("crash_loop", job=task.job.name, url=url, then="failed without another try")

@@ -161,6 +161,8 @@ class StoredPages:
         crash_points.point("parse.again.noting")
         self._unread = note
         self._note(note)
+        if note.is_done:
+            log.info("parsed_again", job=note.job, partition=partition, pages=note.pages)
         while self._unread is not None and await self._goes_on(moves):  # the next look begins with it
             pass
         crash_points.point("parse.again.noted")

@@ -98,6 +98,10 @@ class Scope:
             or trap(url, self._spec.traps)
         )
 
+    def refusal_of_queued(self, url: str, depth: int, hops: int) -> str | None:
+        """The rule that drops a URL which was queued before the job's limits and expressions changed; None for none."""
+        return self._limit(url, depth, hops) or self._expression(url)
+
     def is_foreign(self, origin: str, joined: Container[str]) -> bool:
         """Whether `refusal` drops every URL of an origin for its host, found without the public suffix list.
 

@@ -9,7 +9,7 @@ import pytest
 from crawlog.agents.client.failures import lost_proxy
 from crawlog.agents.client.transport import HttpRequest
 from crawlog.schemas.control import Action, Command
-from crawlog.schemas.urls import RequestRules
+from crawlog.schemas.urls import RequestRules, ScopeSpec
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.jobs.commands import Commands
 from crawlog.streams.robots import robots
@@ -378,3 +378,21 @@ async def test_a_host_that_a_command_holds_is_not_asked_for_the_robots_txt_of_an
         await world.all_done("http://a.com/x")
         assert world.became()["http://a.com/x"][:2] == verdict
     assert any("b.com" in url for _, url in web.asked) is (action == "pause")
+
+
+async def test_a_queued_url_ends_without_a_request_when_the_scope_is_narrowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `jobs update` narrows it; the shorter delay of the same record ends the rest under way."""
+    web = Web()
+    async with running(tmp_path, monkeypatch, web) as world:
+        slow = RequestRules(delay_s=3600.0, robots=False)
+        world.job(requests=slow)
+        world.find("http://a.com/1", "http://a.com/old/2", "http://a.com/3")
+        await world.all_done("http://a.com/1")
+        assert [url for _, url in web.asked] == ["http://a.com/1"]
+        quick = RequestRules(delay_s=0.0, robots=False)
+        world.job(rev=2, requests=quick, scope=ScopeSpec(kind="any", exclude=("/old/",)))
+        await world.all_done("http://a.com/old/2", "http://a.com/3")
+        assert [url for _, url in web.asked] == ["http://a.com/1", "http://a.com/3"]
+        assert world.became()["http://a.com/old/2"] == ("refused", "scope", "exclude")

@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
-from crawlog.schemas.control import Command, Finished, JobCopy, OutputNote, StartEnded, WorkerCommand, key
-from crawlog.schemas.job_orders import CodeRef, OutputSpec
+from crawlog.schemas.control import Command, Finished, JobCopy, OutputNote, ParsedAgain, StartEnded, WorkerCommand, key
+from crawlog.schemas.job_orders import CodeRef, OutputSpec, ParseAgain
 from crawlog.schemas.progress import FLEET, IDLE, ExitFigures, JobCounts, Progress
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
 from crawlog.streams.fleet import FleetState, JobView
 from crawlog.streams.fleet.fleet_state import exits_of
+from crawlog.streams.fleet.views import AgainView
 
 
 def state_with(*records: Any) -> FleetState:
@@ -358,3 +359,18 @@ def test_a_pause_of_a_worker_ends_with_its_process() -> None:
     assert [one.is_held for one in state.workers(3.0)] == [False, False]
     state.report(report(worker="fetch-1", pid=9, started=3.5), 3.0)
     assert [one.id for one in state.workers(4.0) if one.is_coordinator] == ["fetch-1"]
+
+
+def test_a_job_shows_how_far_its_stored_pages_are_parsed_again() -> None:
+    """By what its partitions note; a partition without a note has all of its pages left."""
+    state, spec = FleetState(), JobSpec(parse_again=ParseAgain(2, (10, 20, 0), (110, 120, 0)))
+
+    def again(*notes: ParsedAgain) -> AgainView | None:
+        for one in (JobCopy("j", spec), *notes):
+            state.hear(key(one), one)
+        return shown(state).parsed_again
+
+    assert again(ParsedAgain("j", 0, 0, 1, 110, 110, pages=70)) == AgainView(0, 0.0, is_done=False)  # of another order
+    assert again(ParsedAgain("j", 0, 0, 2, 60, 110, pages=30)) == AgainView(30, 0.245, is_done=False)
+    done = (ParsedAgain("j", 0, 0, 2, 112, 112, pages=60), ParsedAgain("j", 1, 0, 2, 120, 120, pages=9))
+    assert again(*done, ParsedAgain("j", 2, 0, 2, 0, 0)) == AgainView(69, 1.0, is_done=True)
