@@ -9,7 +9,6 @@ import pytest
 
 from crawlog.agents import seed
 from crawlog.agents.seed import Source, plant
-from crawlog.commands import projects
 from crawlog.commands.job_logs import job_log_lines
 from crawlog.jobs.changes import cancel_job, resume_job
 from crawlog.jobs.request import JobRequest
@@ -31,10 +30,10 @@ from crawlog.streams.control import (
 )
 from crawlog.streams.errors import InvalidState, Misconfigured
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.read import read_partitions
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings, for_stage
+from tests.support.deployed import deployed, job
 from tests.support.dying import dying
 from tests.support.folding import State
 
@@ -52,24 +51,6 @@ def records(settings: Settings) -> list[UrlsRecord]:
     topic = Topics(settings.kafka.prefix).urls
     bounds = log_bounds(settings, topic, list(range(settings.kafka.partitions)))
     return [urls.decode(record.value() or b"") for record in read_partitions(settings, topic, bounds)]
-
-
-def job(settings: Settings, name: str) -> JobCopy:
-    """The copy of a job's record."""
-    copy = known_job(settings, Topics(settings.kafka.prefix), name)
-    assert copy is not None
-    return copy
-
-
-def deployed(cluster: Settings, folder: Path, code: str) -> Settings:
-    """The settings of a data folder from which version 1 of the project `shop` is deployed."""
-    (folder / "data").mkdir()
-    settings = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": folder / "data"})})
-    ensure_topics(settings)
-    (folder / "shop").mkdir()
-    (folder / "shop" / "spiders.py").write_text(code)
-    projects.deploy(settings, folder / "shop", "shop", "1")
-    return settings
 
 
 def test_a_submission_is_a_whole_job_in_the_log(cluster: Settings) -> None:

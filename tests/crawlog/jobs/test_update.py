@@ -15,8 +15,7 @@ from crawlog.streams.control import write_job
 from crawlog.streams.errors import InvalidState, Misconfigured, UnknownName
 from crawlog.streams.log import Producer, Topics
 from crawlog.streams.settings import Settings
-
-from .test_submit import deployed, job
+from tests.support.deployed import deployed, job
 
 pytestmark = pytest.mark.broker
 
