@@ -88,6 +88,7 @@ class Letters:
     def __init__(self) -> None:
         self.all: dict[int, Letter] = {}
         self._tries: dict[tuple[str, int, int], int] = {}
+        self._newest: dict[tuple[str, int, int], Letter] = {}
         self._folded: set[tuple[tuple[str, int, int], str, int]] = set()
 
     def take(self, offset: int, at: float, headers: Headers, value: bytes | None) -> None:
@@ -103,7 +104,8 @@ class Letters:
         size_bytes = None if value is None else len(value)
         tries = self._tries.get(place, 1)
         url = _url(named.get(pages.HEADER), value)
-        self.all[offset] = Letter(offset, at, found.stage, found.job, place, found.error, url, size_bytes, tries)
+        letter = Letter(offset, at, found.stage, found.job, place, found.error, url, size_bytes, tries)
+        self.all[offset] = self._newest[place] = letter
 
     def _is_told(self, place: tuple[str, int, int], error: str, value: bytes | None) -> bool:
         """Whether the same letter of the fold came before: a log that is folded again gives its letters again."""
@@ -126,6 +128,8 @@ class Letters:
                 partition, to = mark.to[index]
                 place = (letter.place[0], partition, to)
                 self._tries[place] = max(self._tries.get(place, 1), letter.tries + 1)
+                if (again := self._newest.get(place)) is not None:  # it failed before the mark was written
+                    again.tries = self._tries[place]
 
     def chosen(self, choice: LetterChoice, *, handled: bool = False) -> list[Letter]:
         """The letters that match, oldest first; handled ones only on request."""

@@ -36,7 +36,7 @@ FILTERS = (
     Filter("state", "State", [("", "open"), ("closed", "redriven or dropped"), ("all", "all")]),
 )
 
-KINDS = 20  # Kinds of errors on a page; the search finds others
+KINDS = 12  # Kinds of errors on a page; the search finds others
 
 SHOWN_BYTES = 64 << 10  # Of a record's value as text
 

@@ -84,6 +84,8 @@ def test_a_redriven_record_that_fails_again_is_its_second_try() -> None:
         letter(8),
     )
     assert [one.tries for one in log.all.values()] == [1, 2, 3, 1]
+    log = letters(letter(1), letter(7), dead.Mark([0], "redriven", [(0, 7)]))  # a worker was faster than the mark
+    assert [one.tries for one in log.all.values()] == [1, 2]
 
 
 def test_a_state_folded_again_opens_no_letter_that_was_dealt_with() -> None:
