@@ -25,12 +25,14 @@ from typing import Any
 import psutil
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from crawlog.schemas import control, progress, urls
+from crawlog.schemas import control, hosts, progress, urls
+from crawlog.schemas.hosts import HostBucket, HostFigures, bucket_of
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.schedules import JobSchedule, RunJob
 from crawlog.streams.log import Producer, Topics, ensure_topics
 from crawlog.streams.settings import find_browser, load
 from crawlog.streams.settings.settings import Settings
+from crawlog.streams.url import hashed
 from tests.support.brokers import OPEN, Foreign
 from tests.support.processes import crawlog
 from tests.support.synthetic_site import free_port
@@ -45,7 +47,7 @@ RATE = 1_000
 LOADS = 7
 """Times that each page is loaded; the median counts."""
 
-FURTHER: tuple[str, ...] = ()
+FURTHER = ("/ui/jobs/job-0001",)
 """Pages that the navigation does not name."""
 
 PASSWORD = "bench"
@@ -143,10 +145,24 @@ def _fill(settings: Settings) -> None:
         cron = f"{number % 60} {number % 24} * * *"
         one = JobSchedule(f"every-{number:04}", int(time.time()), jobs, cron=cron, zone="Europe/Berlin")
         producer.send(topics.control, control.encode(one), key=control.key(one), partition=0)
+    for key, bucket in _buckets().items():
+        producer.send(topics.hosts, hosts.encode(bucket), key=key, partition=0)
     for report in _reports(0):
         producer.send(topics.progress, progress.encode(report), key=progress.key(report), partition=0)
     if not producer.flush(60):
         sys.exit("the log did not acknowledge what the bench wrote")
+
+
+def _buckets() -> dict[bytes, HostBucket]:
+    """The records of crawl.hosts by key."""
+    found: dict[bytes, HostBucket] = {}
+    for number in range(HOSTS):
+        name = f"http://host-{number}.example.com:80"
+        results = {"200": number % 40, "403": number % 7, "timeout": number % 3}
+        one = HostFigures(name, number % 500, 0, sum(results.values()), 2.5, results, delay_s=1.0, next_at=time.time())
+        key = hosts.key(number % PARTITIONS, bucket_of(hashed(name)))
+        found.setdefault(key, HostBucket([])).hosts.append(one)
+    return found
 
 
 def _reports(second: int) -> Iterator[Progress]:
@@ -162,11 +178,11 @@ def _reports(second: int) -> Iterator[Progress]:
             )
             for job in range(RUNNING)
         }
-        hosts = [(f"shop-{number}-{host}.example", 1_000 - host, float(host)) for host in range(50)]
+        slowest = [(f"shop-{number}-{host}.example", 1_000 - host, float(host)) for host in range(50)]
         for stage in ("fetch", "parse", "sink"):
             report = Progress(f"{stage}-{number}", stage, number, pid=1_000 + number, offset=pages, **own)  # type: ignore[arg-type]  # fields by name
             if stage == "fetch":
-                report.jobs, report.hosts = jobs, hosts
+                report.jobs, report.hosts = jobs, slowest
             yield report
 
 
@@ -250,10 +266,14 @@ def _print_hours(browser: Browser, address: str, pid: int, settings: Settings, h
 
 
 def _crawl(settings: Settings, stop: threading.Event) -> None:
-    producer, topic = Producer(settings, "bench"), Topics(settings.kafka.prefix).progress
+    producer, topics = Producer(settings, "bench"), Topics(settings.kafka.prefix)
+    buckets = itertools.cycle(_buckets().items())
     for second in itertools.count(1):
         for report in _reports(second):
-            producer.send(topic, progress.encode(report), key=progress.key(report), partition=0)
+            producer.send(topics.progress, progress.encode(report), key=progress.key(report), partition=0)
+        for key, bucket in itertools.islice(buckets, PARTITIONS):
+            bucket.hosts[0].asked = second
+            producer.send(topics.hosts, hosts.encode(bucket), key=key, partition=0)
         producer.flush(10)
         if stop.wait(1.0):
             return
