@@ -76,7 +76,7 @@ SIZE_WINDOWS_EVERY = 10  # Checkpoint rounds between two looks for idle hosts
 EarlyRecord = tuple[int, int, bytes | None, bytes | None, float]  # Partition, offset, key, value and timestamp
 
 
-class OwnedFrontier:
+class OwnedFrontier:  # long: the whole life of a partition is here, in its order
     """The partitions that this worker owns; it alone folds, checkpoints and closes them.
 
     Attributes:

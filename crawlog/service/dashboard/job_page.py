@@ -10,11 +10,10 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 from aiohttp import web
-from aiohttp.helpers import content_disposition_header
 
 from crawlog.commands.dead import listed as listed_letters
 from crawlog.commands.export import export_job
@@ -235,7 +234,7 @@ async def _export(request: web.Request) -> web.StreamResponse:
     with tempfile.TemporaryDirectory(prefix="crawlog-export-") as folder:
         made = await in_thread(request, export_job, request.app[SETTINGS], name, f"{folder}/rows.{kind}")
         shown = f"{name}{'' if made.is_complete else '.partial'}.{kind}"
-        disposition = content_disposition_header("attachment", filename=shown)
+        disposition = f"attachment; filename*=UTF-8''{quote(shown, safe='')}"  # RFC 6266: a record may hold any name
         headers = {"Content-Type": "application/octet-stream", "Content-Disposition": disposition}
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)
