@@ -1,7 +1,7 @@
-"""The dashboard over a large fleet: first paint of each page, the service's CPU with one viewer, and memory over hours.
+"""The dashboard over a large fleet: first paint of each page, CPU of the service, and memory over hours.
 
     python -m bench.dashboard                      first paint and CPU, some 3 minutes
-    python -m bench.dashboard --hours 1            and one page open for an hour at 1,000 pages a second
+    python -m bench.dashboard --hours 1            one page open for an hour at 1,000 pages a second
 
 The log is real, and so are the service and Chromium. The workers are not: their reports come from here, as a fleet of
 `PARTITIONS` partitions would send them each second. In the log: 1,000 jobs, 20 of which run, 1,000 schedules, and
@@ -67,10 +67,11 @@ def main() -> int:
         _fill(settings)
         with _service(settings, Path(name)) as (address, pid), sync_playwright() as driver:
             browser = driver.chromium.launch(executable_path=_chromium(), chromium_sandbox=os.geteuid() != 0)
-            _print_paints(browser, address, pid)
-            _print_idle(browser, address, pid)
             if wanted.hours:
                 _print_hours(browser, address, pid, settings, wanted.hours)
+            else:
+                _print_paints(browser, address, pid)
+                _print_idle(browser, address, pid)
             browser.close()
     return 0
 
