@@ -581,7 +581,7 @@ def test_every_field_of_a_job_is_a_setting_of_that_name() -> None:
     assert known - known_keys() == {"scope.names"}
     groups = {name for name in JobSpec.__struct_fields__ if isinstance(getattr(JobSpec(), name), msgspec.Struct)}
     marked = job_spec.setting_of(JobSpec)
-    of_submission = {"reason", "by", "at", "changed_at", "outputs", "items", "code", "priority"}
+    of_submission = {"reason", "by", "at", "changed_at", "outputs", "items", "code", "priority", "parse_again"}
     others = {
         "rev",
         "spider",

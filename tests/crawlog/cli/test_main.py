@@ -35,7 +35,7 @@ from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigure
 from crawlog.streams.fleet import JobView
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
-from crawlog.streams.log.topics import Topics
+from crawlog.streams.log.topics import TOPIC_KINDS, Topics
 from crawlog.streams.requests.request import basic, read_login
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.spiders import StoredPage
@@ -901,9 +901,7 @@ def test_topics_starts_the_engine_and_stops_it(crawlog: Command, tmp_path: Path)
     done = crawlog("topics", "--create", "--json")
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [row["name"] for row in rows] == [
-        f"crawl.{name}" for name in ["urls", "pages", "items", "changes", "dead", "control", "progress", "code", "logs"]
-    ]
+    assert [row["name"] for row in rows] == [f"crawl.{kind.name}" for kind in TOPIC_KINDS]
     assert not (tmp_path / ".crawlog" / "kafka" / "broker.json").exists()
     assert crawlog("doctor").stdout.count("not running") == 1
 
