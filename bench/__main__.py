@@ -48,6 +48,9 @@ ANY = (
     "parquet_rows",
     "service_jobs",
     "hosts",
+    "dashboard",
+    "screenshots",
+    "scrapydweb",
     "api_fuzz",
 )
 

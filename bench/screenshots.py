@@ -60,7 +60,12 @@ async def _main(url: str, folder: Path, login: tuple[str, str]) -> None:
         await browser.close()
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """The command."""
     target = Path(sys.argv[2])
     target.mkdir(parents=True, exist_ok=True)
     asyncio.run(_main(sys.argv[1], target, (sys.argv[3], getpass.getpass())))
+
+
+if __name__ == "__main__":
+    main()

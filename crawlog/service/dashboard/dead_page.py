@@ -125,7 +125,7 @@ async def _content(request: web.Request) -> web.StreamResponse:
 
 
 def _redriven(answer: RedriveAnswer) -> str:
-    stays = f"; {counted(len(answer.staying), 'letter')} stay: {answer.staying[0][1]}" if answer.staying else ""
+    stays = f"; {counted(len(answer.staying), 'dead letter')} stay: {answer.staying[0][1]}" if answer.staying else ""
     return f"{counted(answer.sent or 0, 'record')} went back to the log{stays}"
 
 

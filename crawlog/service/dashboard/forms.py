@@ -174,8 +174,10 @@ def _said(endpoint: ApiEndpoint, form: Form, value: Any) -> str:
 
 
 def _upload(form: Form) -> bytes:
-    given = form.get("file")
-    content = given.file.read() if isinstance(given, web.FileField) else b""
+    given, content = form.get("file"), b""
+    if isinstance(given, web.FileField):
+        with given.file as file:
+            content = file.read()
     if not content:
         raise AnswerError(400, "no file was chosen, or it is empty\nChoose an egg or a ZIP of the project.")
     return content

@@ -260,11 +260,11 @@ def test_one_that_has_no_room_for_its_process_waits_for_it(start: Start, monkeyp
     """TMPDIR is full, or no process or descriptor is left: that passes."""
     failed: list[OSError] = []
 
-    def begun(*args: Any) -> ZygoteProcess:
+    def begun(*args: Any, **more: Any) -> ZygoteProcess:
         if len(failed) < 3:
             failed.append(OSError(errno.ENOSPC, "No space left on device", f"/tmp/{len(failed)}"))
             raise failed[-1]
-        return ZygoteProcess(*args)
+        return ZygoteProcess(*args, **more)
 
     monkeypatch.setattr("crawlog.agents.sandbox.spider_child.ZygoteProcess", begun)
     made = start('yield Request("http://a.test/")')

@@ -115,8 +115,8 @@ def test_a_retry_over_http_chooses_as_the_command_does(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(api_jobs, "recrawl", recrawled)
     before, late = time.time(), Late(RUNNING, log=[])
-    assert api_jobs._retry(late.call(api_jobs.RetryBody(failed=True, statuses=("403",)))).is_plan
-    assert not api_jobs._retry(late.call(api_jobs.RetryBody(older_than_s=60, execute=True))).is_plan
+    assert api_jobs.retried(late.call(api_jobs.RetryBody(failed=True, statuses=("403",)))).is_plan
+    assert not api_jobs.retried(late.call(api_jobs.RetryBody(older_than_s=60, execute=True))).is_plan
     (_, failed, _), (job, old, is_done) = asked
     assert failed == RecrawlChoice(failed=True, statuses=("403",))
     assert old.before is not None
