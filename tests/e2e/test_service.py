@@ -18,7 +18,7 @@ from crawlog.streams.engine import Engine
 from crawlog.streams.settings import Settings
 from tests.support.crawls import PAGES, Numbered, site
 from tests.support.logins import login
-from tests.support.processes import crawlog, done, end, ended, until
+from tests.support.processes import crawlog, done, end, until
 from tests.support.sites import Threaded
 
 __all__ = ["site"]
@@ -154,8 +154,8 @@ def test_the_hosts_of_a_job_are_shown_with_what_their_requests_came_to(site: Num
     assert (host["host"], host["kinds"], host["bad_row"]) == (site.origin, [], 0)
     assert service.json(f"api/v1/hosts/{quote(site.origin, safe='')}")["results"] == host["results"]
     until(lambda: listed()[0]["rate"] == listed()[0]["queued"] == 0, "the figures of a host at rest")
-    code, shown, _ = ended(crawlog("status", "--hosts", "--json", "--data", fleet.data, *fleet.there))
-    assert (code, shown["host"]) == (0, site.origin)
+    shown, _ = crawlog("status", "--hosts", "--json", "--data", fleet.data, *fleet.there).communicate()
+    assert site.origin in {json.loads(line)["host"] for line in shown.splitlines()}
 
 
 def test_a_schedule_over_http_runs_now_and_is_seen_as_it_was_left(site: Numbered, fleet: Fleet) -> None:

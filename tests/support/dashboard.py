@@ -151,6 +151,7 @@ class ShownFleet(NamedTuple):
         crawled: The site that its job has crawled.
         spy: What no page may reach.
         where: Options that lead a command there, beside its data folder.
+        environ: Of such a command.
     """
 
     data: Path
@@ -159,6 +160,7 @@ class ShownFleet(NamedTuple):
     spy: Spy
     where: list[str]
     settings: Settings
+    environ: dict[str, str]
 
     @property
     def site(self) -> str:
@@ -221,7 +223,7 @@ class ShownFleet(NamedTuple):
 
     def command(self, *words: object) -> None:
         """A command that must succeed."""
-        done(crawlog(*words, "--data", self.data, *self.where))
+        done(crawlog(*words, "--data", self.data, *self.where, env=self.environ))
 
 
 def _status(ask: Callable[[], HTTPResponse]) -> int:
@@ -246,21 +248,19 @@ def shown_fleet(engine: Engine, folder: Path) -> Iterator[ShownFleet]:
     settings = settings.model_copy(update={"kafka": kafka, "run": run})
     where = ["--bootstrap", engine.bootstrap, "-skafka.prefix=dashboard.", "-skafka.partitions=2"]
     quick = ["network.allow_private=true", "politeness.delay_s=0", "service.port=0"]
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in login(settings).items():
-            patch.setenv(name, value)
-        patch.setenv("CRAWLOG_SERVICE__USERS", json.dumps(USERS))
-        done(crawlog("up", "--data", data, *where, *(f"-s{one}" for one in quick)))
-        try:
-            note = service_note(data)
-            assert note is not None
-            fleet = ShownFleet(data, note.url.rstrip("/"), site, spy, where, settings)
-            _fill(fleet, project)
-            yield fleet
-        finally:
-            crawlog("down", "--data", data).communicate()
-            site.close()
-            spy.close()
+    users = {"CRAWLOG_SERVICE__USERS": json.dumps(USERS)}
+    environ = {**os.environ, **login(settings), **users}  # of the commands alone: the fleet outlives its first test
+    done(crawlog("up", "--data", data, *where, *(f"-s{one}" for one in quick), env=environ))
+    try:
+        note = service_note(data)
+        assert note is not None
+        fleet = ShownFleet(data, note.url.rstrip("/"), site, spy, where, settings, environ)
+        _fill(fleet, project)
+        yield fleet
+    finally:
+        crawlog("down", "--data", data).communicate()
+        site.close()
+        spy.close()
 
 
 def _fill(fleet: ShownFleet, project: Path) -> None:

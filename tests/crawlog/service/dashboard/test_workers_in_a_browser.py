@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.broker, pyte
 def guest(fleet: ShownFleet, monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
     """A worker of its own that a test may end for good."""
     monkeypatch.setenv("CRAWLOG_WORKER", "guest")
-    process = crawlog("worker", "start", "--data", fleet.data, *fleet.where)
+    process = crawlog("worker", "start", "--data", fleet.data, *fleet.where, env=fleet.environ)
     until(lambda: "guest" in _workers(fleet), "the worker", process)
     yield process
     process.kill()
