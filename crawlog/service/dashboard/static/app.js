@@ -27,21 +27,28 @@ function columns(points) {
   return [points.at, ...Object.values(points.series)];
 }
 
+// Times in UTC, as everywhere on the pages; seconds where the marks are closer than a minute.
+function clock(_plot, marks) {
+  const end = marks.length > 1 && marks[1] - marks[0] < 60 ? 19 : 16;
+  return marks.map((at) => new Date(at * 1000).toISOString().slice(11, end));
+}
+
 function draw(figure) {
   const points = JSON.parse(figure.dataset.points);
-  const style = getComputedStyle(figure);
   const svg = figure.querySelector("svg");
-  const ink = style.getPropertyValue("--ink-dim"), rule = style.getPropertyValue("--rule");
-  const axis = { stroke: ink, grid: { stroke: rule, width: 1 }, ticks: { stroke: rule, width: 1 } };
+  const colour = (name) => () => getComputedStyle(figure).getPropertyValue(name); // at each drawing: the theme may change
+  const lines = { stroke: colour("--rule"), width: 1 };
+  const axis = { stroke: colour("--ink-dim"), grid: lines, ticks: lines };
   const series = Object.keys(points.series).map((label, index) => ({
-    label, width: 1.5, stroke: style.getPropertyValue(`--line${index + 1}`), spanGaps: false,
+    label, width: 1.5, stroke: colour(`--line${index + 1}`), spanGaps: false, points: { show: false },
   }));
   const area = document.createElement("div");
   svg.replaceWith(area);
   const plot = new uPlot({
-    width: area.clientWidth || 300, height: 160, series: [{}, ...series], axes: [axis, { ...axis, size: 56 }],
+    width: area.clientWidth || 300, height: 160, series: [{}, ...series], axes: [{ ...axis, values: clock, space: 70 }, { ...axis, size: 56 }],
     legend: { show: false }, cursor: { drag: { x: false, y: false } }, scales: { y: { range: (_, low, high) => [0, high || 1] } },
   }, columns(points), area);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plot.redraw(false));
   new ResizeObserver(() => plot.setSize({ width: area.clientWidth, height: 160 })).observe(area);
   setInterval(async () => {
     if (document.hidden) return;
