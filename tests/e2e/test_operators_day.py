@@ -213,7 +213,7 @@ def test_an_operators_day(desk: Desk, shops: tuple[Shop, Shop]) -> None:
 
 def _misses_a_run(desk: Desk, shop: Shop) -> None:
     log.warning("A schedule is added, missed, and caught up.")
-    rule = ["--every", "5s", "--catch-up", "one", "--overlap", "queue"]
+    rule = ["--every", "5s", "--catch-up", "last", "--overlap", "queue"]
     desk.does("schedule", "add", "daily", *rule, "--", "submit", shop.url, "--depth", "0", *OPEN)
     until(lambda: _runs(desk), "the first run of the schedule")
     desk.down(desk.first)
