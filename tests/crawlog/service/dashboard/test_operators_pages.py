@@ -46,7 +46,7 @@ async def test_letters_are_redriven_by_kind_and_dropped_when_chosen(fleet: Shown
 async def test_a_schedule_is_added_paused_resumed_run_and_removed(fleet: ShownFleet, ann: Viewer) -> None:
     """By a form and by the boxes of its row; its run is in its history."""
     await ann.goto("/ui/schedules?add=1")
-    fields = {"name": "clicked", "every": "6h", "submit.urls": f"{fleet.site}/item/2"}
+    fields = {"name": "clicked", "every": "6h", "submit.urls": f"{fleet.site}/item/2", "submit.depth": "0"}
     for name, value in fields.items():
         await ann.page.locator(f"[name='{name}']").fill(value)
     await ann.page.get_by_role("button", name="Add schedule").click()
@@ -107,7 +107,7 @@ async def test_a_replay_is_planned_and_an_output_is_filled_again(fleet: ShownFle
     assert "pages are parsed again" in await ann.page.locator("#live").inner_text()
     assert "The group is live" in await ann.page.locator("#live").inner_text()
     assert await ann.page.locator("summary", has_text="Execute").count() == 0
-    fleet.api("/jobs", {"urls": [f"{fleet.site}/item/2"], "job": "filled", "outputs": ["filled.jsonl"]})
+    fleet.api("/jobs", {"urls": [f"{fleet.site}/item/2"], "job": "filled", "depth": 0, "outputs": ["filled.jsonl"]})
     until(lambda: fleet.api("/jobs/filled")["state"] == "finished", "the end of the job")
     await ann.goto("/ui/replay?group=sink&to=to-earliest&job=filled&output=filled.jsonl")
     await _confirm(ann.page.locator("#live"), "Execute")

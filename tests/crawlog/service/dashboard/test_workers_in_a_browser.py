@@ -12,10 +12,10 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.broker, pyte
 
 
 @pytest.fixture
-def guest(fleet: ShownFleet, monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
+def guest(fleet: ShownFleet) -> Iterator[Process]:
     """A worker of its own that a test may end for good."""
-    monkeypatch.setenv("CRAWLOG_WORKER", "guest")
-    process = crawlog("worker", "start", "--data", fleet.data, *fleet.where, env=fleet.environ)
+    environ = fleet.environ | {"CRAWLOG_WORKER": "guest"}
+    process = crawlog("worker", "start", "--data", fleet.data, *fleet.where, env=environ)
     until(lambda: "guest" in _workers(fleet), "the worker", process)
     yield process
     process.kill()
