@@ -33,7 +33,7 @@ LOST = "lines_lost"  # `LogLine.source` of a line that stands for lines that wer
 
 BATCH = 100  # Records taken at a time: the terminal is not worth more of a look
 
-SHOWN_S, SHOWN_BURST = 50.0, 500  # Lines that a terminal shows a second, and at once: all that one worker may send
+SHOWN_S, SHOWN_BURST = 50.0, 450  # Lines that a terminal shows a second, and at once: all of one spider process
 
 # `LogLine.source` of a worker's line about `close_spider` or `closed`: no count or row shows that it raised.
 CLOSE_FAILED = "pipelines_close_failed"
