@@ -18,12 +18,12 @@ import msgspec
 from aiohttp import web
 from multidict import MultiDictProxy
 
-from crawlog.service.answers import AnswerError, verdict
+from crawlog.service.answers import AnswerError
 from crawlog.service.api_v1 import ENDPOINTS, kind_of
 from crawlog.service.endpoint import ApiCall, ApiEndpoint
 from crawlog.service.routing import FLEET, SETTINGS, Handler, add, in_thread, prefix_of, role_of, user_of
 
-from .layout import LAYOUT, Note, with_errors
+from .layout import LAYOUT, Note, problem_of, with_errors
 
 B = TypeVar("B")
 
@@ -118,12 +118,8 @@ def _handler(endpoint: ApiEndpoint) -> Handler:
         form = await form_of(request)
         try:
             note = await _done(request, endpoint, form)
-        except Exception as error:
-            status, message = verdict(error)
-            if status == 500:
-                raise
-            first, _, hint = message.partition("\n")
-            note = Note(first, hint, is_error=True)
+        except Exception as error:  # noqa: BLE001 - problem_of raises the others
+            _, note = problem_of(error)
         return back(request, form, note)
 
     return with_errors(handle)
@@ -156,11 +152,8 @@ async def _done(request: web.Request, endpoint: ApiEndpoint, form: Form) -> Note
     for one in each:
         try:
             await in_thread(request, endpoint.does, call_of(request, body, query, **{open_name: one}))
-        except Exception as error:
-            status, message = verdict(error)
-            if status == 500:
-                raise
-            errors.append(f"{one}: {message.partition(chr(10))[0]}")
+        except Exception as error:  # noqa: BLE001 - problem_of raises the others
+            errors.append(f"{one}: {problem_of(error)[1].text}")
     done = f"{_said(endpoint, form, None)}: {len(each) - len(errors)} of {len(each)}"
     return Note(done, "\n".join(errors[:20]), is_error=bool(errors))
 

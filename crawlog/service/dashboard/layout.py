@@ -172,6 +172,15 @@ def add_page(app: web.Application, path: str, handler: Handler, role: Role = "re
     add(app, "GET", path, with_errors(handler), role)
 
 
+def problem_of(error: Exception) -> tuple[int, Note]:
+    """The status and the note of an error that a user can do something about; any other one is raised again."""
+    status, message = verdict(error)
+    if status == 500:
+        raise error
+    first, _, hint = message.partition("\n")
+    return status, Note(first, hint, is_error=True)
+
+
 def with_errors(handler: Handler) -> Handler:
     """The handler of a page or of a form, whose errors people read."""
 
@@ -180,12 +189,9 @@ def with_errors(handler: Handler) -> Handler:
             return await handler(request)
         except web.HTTPException:
             raise
-        except Exception as error:
-            status, message = verdict(error)
-            if status == 500:
-                raise
-            first, _, hint = message.partition("\n")
-            return page(request, "error.html", status=status, error=first, hint=hint)
+        except Exception as error:  # noqa: BLE001 - problem_of raises the others
+            status, note = problem_of(error)
+            return page(request, "error.html", status=status, note=note)
 
     return handle
 

@@ -9,12 +9,11 @@ from multidict import MultiDict, MultiDictProxy
 
 from crawlog.outcome import counted
 from crawlog.service.access import is_allowed
-from crawlog.service.answers import verdict
 from crawlog.service.api_control import ReplayAnswer, ReplayBody, replay_of
 from crawlog.service.routing import in_thread, role_of
 
 from . import forms
-from .layout import NavEntry, Note, add_page, page
+from .layout import NavEntry, add_page, page, problem_of
 
 NAV = (NavEntry("Replay", "/ui/replay"),)
 
@@ -40,12 +39,8 @@ async def _replay(request: web.Request) -> web.StreamResponse:
         try:
             body = msgspec.structs.replace(forms.body_of(MultiDictProxy(own), ReplayBody), execute=False)
             answer = await in_thread(request, replay_of, forms.call_of(request, body))
-        except Exception as error:
-            status, message = verdict(error)
-            if status == 500:
-                raise
-            first, _, hint = message.partition("\n")
-            problem = Note(first, hint, is_error=True)
+        except Exception as error:  # noqa: BLE001 - problem_of raises the others
+            _, problem = problem_of(error)
     fields = {name: given.getall(name) for name in dict.fromkeys(given) if name != BEFORE}
     before = given.get(BEFORE, "")
     return page(

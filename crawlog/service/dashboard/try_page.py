@@ -13,14 +13,14 @@ from aiohttp import web
 from multidict import MultiDict, MultiDictProxy
 
 from crawlog.commands.projects import ProjectVersion, versions
-from crawlog.service.answers import AnswerError, verdict
+from crawlog.service.answers import AnswerError
 from crawlog.service.api_try import TriedPage, TryBody, try_spider
 from crawlog.service.routing import SETTINGS, add, in_thread, prefix_of, user_of
 from crawlog.streams.spiders import StoredPage
 
 from .forms import body_of, call_of, form_of
 from .frames import page_frame
-from .layout import NavEntry, Note, add_page, page, with_errors
+from .layout import NavEntry, add_page, page, problem_of, with_errors
 
 NAV = (NavEntry("Try", "/ui/try"),)
 
@@ -105,12 +105,9 @@ async def _try(request: web.Request) -> web.StreamResponse:
     try:
         body = body_of(MultiDictProxy(given), TryBody)
         found, result = await in_thread(request, try_spider, call_of(request, body))
-    except Exception as error:
-        status, message = verdict(error)
-        if status == 500:
-            raise
-        first, _, hint = message.partition("\n")
-        return await _shown(request, texts, status=status, notes=[Note(first, hint, is_error=True)])
+    except Exception as error:  # noqa: BLE001 - problem_of raises the others
+        status, note = problem_of(error)
+        return await _shown(request, texts, status=status, notes=[note])
     name = request.app[TRIALS].keep(KeptTrial(user_of(request), time.time(), texts, found, result))
     return web.Response(status=303, headers={"Location": f"{prefix_of(request)}/ui/try/{name}"})
 
