@@ -366,7 +366,8 @@ def test_a_job_shows_how_far_its_stored_pages_are_parsed_again() -> None:
     state, spec = FleetState(), JobSpec(parse_again=ParseAgain(2, (10, 20, 0), (110, 120, 0)))
 
     def again(*notes: ParsedAgain) -> AgainView | None:
-        for one in (JobCopy("j", spec), *notes):
+        noted: list[JobCopy | ParsedAgain] = [JobCopy("j", spec), *notes]
+        for one in noted:
             state.hear(key(one), one)
         return shown(state).parsed_again
 
