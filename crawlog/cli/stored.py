@@ -33,7 +33,8 @@ def topics(create: bool, as_json: bool, **given: Any) -> int:
 
         if create:
             ensure_topics(reached, tell)
-        rows = topic_rows(reached, known_sink_groups(Admin(reached)))
+        admin = Admin(reached)
+        rows = topic_rows(admin, known_sink_groups(admin))
     if as_json:
         for row in rows:
             answer(json.dumps(row._asdict()))

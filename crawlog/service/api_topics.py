@@ -46,7 +46,8 @@ class RecordsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def topics_of(call: ApiCall) -> list[TopicView]:
     """The topics, in the order of the log's table."""
-    rows = topic_rows(call.settings, known_sink_groups(Admin(call.settings)))
+    admin = Admin(call.settings)
+    rows = topic_rows(admin, known_sink_groups(admin))
     return [
         TopicView(
             *(row.name, row.places, row.records, row.key, row.kept, row.size_bytes, row.lag, row.replicas, row.in_sync)

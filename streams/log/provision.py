@@ -9,6 +9,7 @@ Several commands may do this at once: a topic that another command has just crea
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 # Wrong values of these settings lose records or their times. All other settings of a cluster are the user's choice.
 MUST_EQUAL = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
+
+GROUPS_AT_ONCE = 4  # Groups that are asked for their commits at once
 
 
 def ensure_topics(settings: "Settings", say: Callable[[str], None] = lambda _: None) -> None:
@@ -253,13 +256,13 @@ class TopicRow(NamedTuple):
     places: list[tuple[int, int]]
 
 
-def topic_rows(settings: "Settings", sinks: Iterable[str] = ()) -> list[TopicRow]:
+def topic_rows(admin: Admin, sinks: Iterable[str] = ()) -> list[TopicRow]:
     """The topics with their counts, sizes and lag, in the order of TOPIC_KINDS.
 
     Args:
         sinks: Consumer groups of the sinks.
     """
-    admin = Admin(settings)
+    settings = admin.settings
     known = admin.metadata().topics
     kinds = [kind for kind in TOPIC_KINDS if settings.kafka.prefix + kind.name in known]
     full = {kind: settings.kafka.prefix + kind.name for kind in kinds}
@@ -270,13 +273,16 @@ def topic_rows(settings: "Settings", sinks: Iterable[str] = ()) -> list[TopicRow
         "parse": [stage_group(settings, "parse")],
         "sink": list(sinks),
     }
+    asked = [(reader, name) for kind, name in full.items() for reader in readers.get(kind.stage, [])]
+    with ThreadPoolExecutor(GROUPS_AT_ONCE) as threads:  # each group is asked by a client of its own
+        commits = dict(zip(asked, threads.map(lambda one: admin.committed(*one), asked), strict=True))
     rows = []
     for kind, name in full.items():
         mine = [(name, number) for number in known[name].partitions]
-        lag = {}
-        for reader in readers.get(kind.stage, []):
-            committed = admin.committed(reader, name)
-            lag[reader] = sum(last[at] - max(committed.get(at, 0), first[at]) for at in mine)
+        lag = {
+            reader: sum(last[at] - max(commits[reader, name].get(at, 0), first[at]) for at in mine)
+            for reader in readers.get(kind.stage, [])
+        }
         records = sum(last[at] - first[at] for at in mine)
         led = known[name].partitions.values()
         copies = (min(len(at.replicas) for at in led), min(len(at.isrs) for at in led))

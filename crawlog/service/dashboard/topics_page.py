@@ -1,5 +1,6 @@
 """Topics and groups: sizes, lag, how far each stage has come in each partition, and records as people read them."""
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -76,9 +77,11 @@ def routes(app: web.Application) -> None:
 
 
 async def _topics(request: web.Request) -> web.StreamResponse:
-    rows = await in_thread(request, topics_of, call_of(request))
-    places = await in_thread(request, fleet_of(request).places)
-    lag = await in_thread(request, _lag_chart, request.app)
+    rows, places, lag = await asyncio.gather(
+        in_thread(request, topics_of, call_of(request)),
+        in_thread(request, fleet_of(request).places),
+        in_thread(request, _lag_chart, request.app),
+    )
     prefix = rows[0].name.removesuffix(TOPIC_KINDS[0].name) if rows else ""
     topics, groups = topics_page(rows, request.query), lags_of(places)
     return page(request, "topics.html", topics=topics, groups=groups, lag=lag, cut=len(prefix))

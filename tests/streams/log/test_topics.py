@@ -166,7 +166,7 @@ def test_records_and_lag_are_described(cluster: Settings) -> None:
     consumer = Consumer(kafka_config(cluster) | {"group.id": stage_group(cluster, "fetch")})
     consumer.commit(offsets=[TopicPartition(urls, 2, 1)], asynchronous=False)
     consumer.close()
-    row = next(row for row in provision.topic_rows(cluster) if row.name == urls)
+    row = next(row for row in provision.topic_rows(Admin(cluster)) if row.name == urls)
     assert (row.partitions, row.records, row.lag) == (8, 3, {f"{cluster.kafka.prefix}crawlog-fetch": 2})
 
 
