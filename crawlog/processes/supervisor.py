@@ -312,7 +312,8 @@ class Supervisor:  # long: engine, workers and log of one command are kept alive
         report = Progress(who.name, IDLE, -1, time.time(), pid=pid, idle_stage=who.stage, ended=why)
         report.host, report.version = platform.node(), __version__
         topic = Topics(self.settings.kafka.prefix).progress
-        self.producer.send(topic, progress.encode(report), key=progress.key(report), partition=0)
+        with contextlib.suppress(EngineError):  # the next record that a crawl needs raises it
+            self.producer.send(topic, progress.encode(report), key=progress.key(report), partition=0)
 
     def _told(self, stage: str) -> dict[str, str]:
         from crawlog.streams.settings import for_stage, to_environ
