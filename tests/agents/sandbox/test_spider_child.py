@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -331,13 +332,24 @@ def _has_cgroup() -> bool:
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not _has_cgroup(), reason="root without a cgroup: nothing limits its forks")
-def test_a_fork_bomb_ends(child: SpiderChild) -> None:
+def test_a_fork_bomb_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Its processes are limited, and killed with it."""
-    with pytest.raises(SpiderDied):
-        child.page(call_of(b"bomb"))
-    assert row_of(child.page(call_of(b"next")))["bytes"] == 4
-    titles = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    assert sum(title.startswith(b"crawlog: spider") for title in titles) <= 4, "those of other tests among them"
+    monkeypatch.setenv("TEST_BOMB", str(tmp_path))  # what it forks is known by its environment
+    with child_of(env=("TEST_BOMB",)) as child:
+        with pytest.raises(SpiderDied):
+            child.page(call_of(b"bomb"))
+        assert row_of(child.page(call_of(b"next")))["bytes"] == 4
+        assert 1 <= len(_processes_with(f"TEST_BOMB={tmp_path}")) <= 2, "the child, and its zygote"
+
+
+def _processes_with(variable: str) -> list[str]:
+    """The numbers of the processes that have a variable in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # it has ended
+            if variable.encode() in path.read_bytes().split(b"\0"):
+                found.append(path.parent.name)
+    return found
 
 
 def _forks_within(tasks: int) -> bool:
