@@ -24,7 +24,7 @@ from tests.support.synthetic_site import Site, build
 pytestmark = [pytest.mark.broker, pytest.mark.long, needs_site]
 
 SECRETS = {"KAFKA_PASSWORD": "one password", "CRAWLOG_PASSWORD": "another", "METRICS_TOKEN": "a third"}
-HOSTS, PAGES, DELAY_S = 16, 80, 0.5
+HOSTS, PAGES, DELAY_S = 16, 200, 0.5
 FLAGS = {"bytes": 3000, "links": 20}
 STAGES = {"a": ("fetch", "parse", "start", "service"), "b": ("fetch", "parse", "sink"), "c": ("fetch", "parse", "sink")}
 AGENT = "crawlog-test"
