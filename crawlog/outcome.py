@@ -151,6 +151,23 @@ def hear_interrupts() -> None:
 
 
 @contextlib.contextmanager
+def unmasked(raised: Callable[[], BaseException | None]) -> Iterator[None]:
+    """Raises what a signal's handler has raised where confluent-kafka (2.16) makes a TypeError of it.
+
+    It does so while it reads the configuration of a client.
+
+    Args:
+        raised: Returns what the handler has raised; None if there was no signal.
+    """
+    try:
+        yield
+    except TypeError as error:
+        if (given := raised()) is None:
+            raise
+        raise given from error
+
+
+@contextlib.contextmanager
 def stopped_by_signals() -> Iterator[None]:
     """Makes SIGTERM and SIGHUP unwind the block, as Ctrl-C does; further signals are ignored for `UNWINDING_S`.
 
@@ -160,17 +177,20 @@ def stopped_by_signals() -> Iterator[None]:
     """
     numbers = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     ignored_until = 0.0
+    raised: BaseException | None = None
 
     def stop(number: int, _: FrameType | None) -> None:
-        nonlocal ignored_until
+        nonlocal ignored_until, raised
         if time.monotonic() < ignored_until:
             return
         ignored_until = time.monotonic() + UNWINDING_S
-        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+        raised = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+        raise raised
 
     before = {number: signal.signal(number, stop) for number in numbers}
     try:
-        yield
+        with unmasked(lambda: raised):
+            yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -108,16 +108,17 @@ def follow(
     with signals.heard():
         following = None
         try:
-            shown.say(f"job {job.name}, on the workers that run already")  # from here on Ctrl-C detaches
-            following = JobFollower(fleet, summary, before, shown)
-            following.until_ended()
-            following.sum_stats()
-            for file in outputs if not summary.is_gone else ():
-                shown.close()
-                _write(fleet.settings, summary, file, shown)
-            following.outputs.check()
-            producer = CommandProducer(fleet.settings, "crawlog-run")
-            call_hooks(fleet.settings, producer, job.name, on_finish, shown.say)
+            with outcome.unmasked(lambda: signals.detach):
+                shown.say(f"job {job.name}, on the workers that run already")  # from here on Ctrl-C detaches
+                following = JobFollower(fleet, summary, before, shown)
+                following.until_ended()
+                following.sum_stats()
+                for file in outputs if not summary.is_gone else ():
+                    shown.close()
+                    _write(fleet.settings, summary, file, shown)
+                following.outputs.check()
+                producer = CommandProducer(fleet.settings, "crawlog-run")
+                call_hooks(fleet.settings, producer, job.name, on_finish, shown.say)
         except Detach as detach:
             shown.close()
             summary.signal, summary.counts = detach.number, job.counts
@@ -186,11 +187,15 @@ class Detach(BaseException):
 
 
 class Signals:
-    """The first signal raises `Detach`, further ones are noted. Where Python drops it (in a finalizer), `look` does."""
+    """The first signal raises `Detach`, further ones are noted. Where Python drops it (in a finalizer), `look` does.
+
+    Attributes:
+        detach: What the first signal has raised.
+    """
 
     def __init__(self) -> None:
         self.is_again = False
-        self._detach: Detach | None = None
+        self.detach: Detach | None = None
 
     @contextlib.contextmanager
     def heard(self) -> Iterator[None]:
@@ -205,15 +210,15 @@ class Signals:
 
     def look(self) -> None:
         """To be called while the job is followed. Raises: Detach: there was a signal."""
-        if self._detach is not None:
-            raise self._detach
+        if self.detach is not None:
+            raise self.detach
 
     def _hear(self, number: int, _: FrameType | None) -> None:
-        if self._detach is not None:
+        if self.detach is not None:
             self.is_again = True
             return
-        self._detach = Detach(number)
-        raise self._detach
+        self.detach = Detach(number)
+        raise self.detach
 
 
 def is_again(signals: Signals, shown: View) -> bool:

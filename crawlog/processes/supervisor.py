@@ -1,3 +1,4 @@
+# long: engine, workers and log of one command are kept alive together
 """The supervisor of `run` and `up`: holds the data folder, keeps engine and workers alive, reads their progress.
 
 All of it runs in the main thread: workers die with the thread that adopted them, and Python handles signals there.
@@ -64,7 +65,7 @@ class Stop(BaseException):
         self.number = number
 
 
-class Supervisor:  # long: engine, workers and log of one command are kept alive together
+class Supervisor:  # long: all that one command has to keep alive and to stop
     """Holds a data folder, and keeps its engine and workers alive.
 
     Attributes:
@@ -108,6 +109,8 @@ class Supervisor:  # long: engine, workers and log of one command are kept alive
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self.close()
+        if isinstance(error, TypeError) and self._asked_to_stop is not None:  # see `outcome.unmasked`
+            raise self._asked_to_stop from error
 
     def launch(self) -> None:
         """Starts the forkserver, which imports modules while the engine starts."""

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import confluent_kafka
 import pytest
 
 from crawlog import __version__, outcome
@@ -108,6 +109,22 @@ def test_a_signal_is_heard_again_where_a_finalizer_dropped_the_first(monkeypatch
         signal_in_a_finalizer(signal.SIGTERM)
         with pytest.raises(SystemExit):
             os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_signal_while_a_client_reads_its_configuration_ends_the_command() -> None:
+    """confluent-kafka makes a TypeError of what the handler raises."""
+
+    class Key(str):
+        __slots__ = ()
+
+        def __str__(self) -> str:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return "client.id"
+
+    with pytest.raises(SystemExit) as ended, outcome.stopped_by_signals():
+        confluent_kafka.Producer({Key(): ""})
+    assert ended.value.code == 143
+    assert isinstance(ended.value.__cause__, TypeError)
 
 
 def test_a_signal_that_is_ignored_stays_so() -> None:
