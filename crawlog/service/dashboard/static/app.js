@@ -46,7 +46,7 @@ function draw(figure) {
   svg.replaceWith(area);
   const plot = new uPlot({
     width: area.clientWidth || 300, height: 160, series: [{}, ...series], axes: [{ ...axis, values: clock, space: 70 }, { ...axis, size: 56 }],
-    padding: [8, 24, 0, 0], legend: { show: false }, cursor: { drag: { x: false, y: false } }, scales: { y: { range: (_, low, high) => [0, high || 1] } },
+    padding: [8, 32, 0, 0], legend: { show: false }, cursor: { drag: { x: false, y: false } }, scales: { y: { range: (_, low, high) => [0, high || 1] } },
   }, columns(points), area);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plot.redraw(false));
   new ResizeObserver(() => plot.setSize({ width: area.clientWidth, height: 160 })).observe(area);
