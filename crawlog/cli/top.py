@@ -75,8 +75,7 @@ class LiveFleet:
         self._recent.take(now, jobs, found.workers, found.stages)
         look = AlertLook(now, jobs, found.workers, found.stages, letters)
         self._alerts.take(findings(look, self._recent), now)
-        alerts = sorted(self._alerts.raised.values(), key=lambda one: (one.severity != "critical", -one.since, one.id))
-        return msgspec.structs.replace(found, jobs=jobs, dead=letters.total()), alerts
+        return msgspec.structs.replace(found, jobs=jobs, dead=letters.total()), self._alerts.in_order()
 
     def close(self) -> None:
         """Closes the view."""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from crawlog.streams.hosts import HostPage, HostSort, ListedHost
+from crawlog.streams.hosts import HostPage, HostSort, HostTable, ListedHost
 
 from .answers import AnswerError
 from .api_jobs import Limit
@@ -34,12 +34,18 @@ def _hosts(call: ApiCall) -> HostPage:
 
 
 def _host(call: ApiCall) -> ListedHost:
-    name = call.path["host"]
     assert call.hosts is not None
-    found = call.hosts.one(name)
+    return known_host(call.hosts, call.path["host"])
+
+
+def known_host(table: HostTable, name: str) -> ListedHost:
+    """A host by its key. Raises: AnswerError: there are no figures of it."""
+    found = table.one(name)
     if found is None:
         raise AnswerError(
-            404, f"there are no figures of the host {name!r:.300}; it is named as in the list, such as https://name:443"
+            404,
+            f"there are no figures of the host {name!r:.300}; it is named as in the list, such as https://name:443\n"
+            "Workers report hosts within minutes.",
         )
     return found
 

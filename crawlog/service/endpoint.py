@@ -96,9 +96,18 @@ async def _call(request: web.Request, endpoint: ApiEndpoint) -> ApiCall:
         if request.content_type != "application/json":
             raise AnswerError(415, "the body is no JSON\nSend Content-Type: application/json.")
         body = msgspec.json.decode(await request.read(), type=endpoint.body)
-    app, path = request.app, dict(request.match_info)
+    return call_of(request, body, query)
+
+
+def call_of(request: web.Request, body: Any = None, query: Any = None, **path: str) -> ApiCall:
+    """A call of a function of /api/v1 by a request's user.
+
+    Args:
+        path: Names of the endpoint's path, beside those of the request's own.
+    """
+    app, names = request.app, dict(request.match_info) | path
     asks = user_of(request), role_of(request)
-    return ApiCall(app[SETTINGS], app[FLEET], path, query, body, *asks, app[HOSTS].table)
+    return ApiCall(app[SETTINGS], app[FLEET], names, query, body, *asks, app[HOSTS].table)
 
 
 async def _upload(request: web.Request) -> bytes:

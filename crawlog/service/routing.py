@@ -166,6 +166,11 @@ def role_of(request: web.Request) -> Role:
     return role
 
 
+def is_part(request: web.Request) -> bool:
+    """Whether only the block `live` is wanted: for a refresh, or as a part of another page."""
+    return request.headers.get("HX-Request") == "true"
+
+
 def prefix_of(request: web.Request) -> str:
     """The path below which a proxy serves us; links begin with it."""
     return str(request.get(BELOW, ""))

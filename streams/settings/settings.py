@@ -112,13 +112,13 @@ class Settings(BaseModel):
     service: Service = Service()
     security: Security = Security()
 
+    run: Run = Run()
+
     @property
     def set_by(self) -> Mapping[str, str]:
         """The source of each setting that is not a default, by key; `resolve` notes it. It is no part of the value."""
         noted: Mapping[str, str] = self.__dict__.get("_set_by", {})
         return noted
-
-    run: Run = Run()
 
     def with_logins(self, logins: Iterable[str]) -> Self:
         fetch = self.fetch.model_copy(update={"logins": (*self.fetch.logins, *logins)})

@@ -11,6 +11,7 @@ from crawlog.commands.dead import Opened
 from crawlog.outcome import counted
 from crawlog.schemas import pages
 from crawlog.service.api_control import DeadKind, DropAnswer, RedriveAnswer, letter_kinds, opened_letter
+from crawlog.service.endpoint import call_of
 from crawlog.service.routing import add, fleet_of, in_thread
 from crawlog.streams.dead_letters import Letter, letter_fate
 from crawlog.streams.html import charset
@@ -97,7 +98,7 @@ def _text(letter: Letter) -> str:
 
 
 async def _letter(request: web.Request) -> web.StreamResponse:
-    found = await in_thread(request, opened_letter, forms.call_of(request))
+    found = await in_thread(request, opened_letter, call_of(request))
     return page(
         request, "dead_letter.html", found=found, fate=letter_fate, value=_value(found), is_page=_is_page(found)
     )
@@ -117,7 +118,7 @@ def _is_page(found: Opened) -> bool:
 
 async def _content(request: web.Request) -> web.StreamResponse:
     """The page whose record is dead, in its frame."""
-    found = await in_thread(request, opened_letter, forms.call_of(request))
+    found = await in_thread(request, opened_letter, call_of(request))
     if not _is_page(found):
         raise web.HTTPNotFound
     _, text = await in_thread(request, charset.decode, found.value or b"", "")

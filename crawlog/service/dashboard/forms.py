@@ -20,8 +20,8 @@ from multidict import MultiDictProxy
 
 from crawlog.service.answers import AnswerError
 from crawlog.service.api_v1 import ENDPOINTS, kind_of
-from crawlog.service.endpoint import ApiCall, ApiEndpoint
-from crawlog.service.routing import FLEET, SETTINGS, Handler, add, in_thread, prefix_of, role_of, user_of
+from crawlog.service.endpoint import ApiEndpoint, call_of
+from crawlog.service.routing import Handler, add, in_thread, prefix_of, user_of
 
 from .layout import LAYOUT, Note, problem_of, with_errors
 
@@ -100,17 +100,6 @@ def _value(values: list[str], kind: Any) -> Any:
     if any(isinstance(one, lists) for one in kinds):
         return [line.strip() for value in values for line in value.splitlines() if line.strip()]
     return values[-1].strip()
-
-
-def call_of(request: web.Request, body: Any = None, query: Any = None, **path: str) -> ApiCall:
-    """A call of a function of /api/v1 by this request's user.
-
-    Args:
-        path: Names of the endpoint's path, beside those of the request's own.
-    """
-    app = request.app
-    names = dict(request.match_info) | path
-    return ApiCall(app[SETTINGS], app[FLEET], names, query, body, user_of(request), role_of(request))
 
 
 def _handler(endpoint: ApiEndpoint) -> Handler:

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple, cast
 from aiohttp import web
 
 from crawlog.schemas.control import Command
-from crawlog.service.answers import AnswerError
+from crawlog.service.api_hosts import known_host
 from crawlog.service.routing import HOSTS, fleet_of, in_thread
 from crawlog.streams.fleet import ExitView, FleetView
-from crawlog.streams.hosts import HOST_RESTS, KINDS, HostKind, HostSort, HostTable, ListedHost
+from crawlog.streams.hosts import HOST_RESTS, KINDS, HostKind, HostPage, HostSort, HostTable, ListedHost
 from crawlog.streams.jobs import FREE, Commands
 
 from .layout import NavEntry, add_page, page
@@ -98,7 +98,7 @@ def hosts_page(table: HostTable, given: Mapping[str, str]) -> dict[str, Any]:
     return {"hosts": hosts, "counts": found.counts, "is_complete": found.is_complete, "rests": HOST_RESTS}
 
 
-def _found(table: HostTable, query: ListQuery) -> Any:
+def _found(table: HostTable, query: ListQuery) -> HostPage:
     kind = cast("HostKind | None", query.chosen.get("kind"))  # one of the filter's options
     sort = cast("HostSort", query.sort or "worst")  # or the name of a column
     first = (query.page - 1) * PER_PAGE
@@ -110,9 +110,7 @@ def host_page(table: HostTable, fleet: FleetView, name: str) -> dict[str, Any]:
 
     Raises: AnswerError: there are no figures of it.
     """
-    found = table.one(name)
-    if found is None:
-        raise AnswerError(404, f"there are no figures of the host {name!r:.300}\nWorkers report hosts within minutes.")
+    found = known_host(table, name)
     commands = fleet.look(lambda state: state.control.commands.in_force)
     mine = [one for one in commands if one.host and Commands([one]).of_host(name) != FREE]
     return {"one": found, "commands": mine, "rests": HOST_RESTS}

@@ -5,12 +5,10 @@
 """
 
 import tempfile
-import time
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 from aiohttp import web
@@ -25,16 +23,16 @@ from crawlog.outcome import by_rule, by_status_class, counted, left_text, needed
 from crawlog.schemas.urls import USUAL_PRIORITY, ScopeSpec
 from crawlog.service.answers import AnswerError
 from crawlog.service.api_jobs import RetryBody, known_job, retried
-from crawlog.service.api_watch import series_of
-from crawlog.service.routing import SETTINGS, add, fleet_of, in_thread
+from crawlog.service.endpoint import call_of
+from crawlog.service.routing import SETTINGS, add, fleet_of, in_thread, is_part
 from crawlog.streams.dead_letters import LetterChoice
 from crawlog.streams.fleet import FleetView, HostView, JobView
 from crawlog.streams.job_spec import job_values, resolve_spec
 from crawlog.streams.jobs import OrderName, after, is_final
 from crawlog.streams.settings import Settings
 
-from .charts import Chart
-from .forms import RESULTS, body_of, call_of, form_of
+from .charts import last_hour
+from .forms import RESULTS, body_of, form_of
 from .jobs_page import alerts_by_job, chip_of
 from .layout import NavEntry, add_page, page, with_errors
 
@@ -49,9 +47,12 @@ ORDERS: tuple[OrderName, ...] = ("pause", "resume", "stop", "cancel")  # Of peop
 
 PART, WHOLE = 20, 500  # Rows, failures or lines: in the page of the job, and on a page of their own
 
-CHARTS = {"Pages and rows": ("pages", "rows"), "Answers by status": ("2xx", "3xx", "4xx", "5xx")}
+CHARTS = (
+    ("Pages and rows", "a minute", {"pages": "pages", "rows": "rows"}),
+    ("Answers by status", "a minute", {"2xx": "2xx", "3xx": "3xx", "4xx": "4xx", "5xx": "5xx"}),
+)
 
-HOUR_S, HOSTS = 3_600.0, 5  # Time of the charts, seconds; hosts that are shown
+HOSTS = 5  # Hosts that are shown
 
 FORMATS = ("jsonl", "csv", "json")  # Of an export
 
@@ -85,7 +86,7 @@ async def _job(request: web.Request) -> web.StreamResponse:
         job=job,
         chip=chip_of(job, alerts),
         alerts=alerts,
-        charts=[] if _is_part(request) else await in_thread(request, charts_of, request.app, job.name),
+        charts=await last_hour(request, CHARTS, job.name),
         hosts=hosts_of(call.fleet, job.name),
         allowed=allowed(job),
         figures=figures(job),
@@ -93,17 +94,6 @@ async def _job(request: web.Request) -> web.StreamResponse:
         usual_priority=USUAL_PRIORITY,
         formats=FORMATS,
     )
-
-
-def charts_of(app: web.Application, name: str) -> list[Chart]:
-    """What a job did in the last hour; no chart if the service keeps no history."""
-    now, charts = time.time(), list[Chart]()
-    for title, series in CHARTS.items():
-        with suppress(AnswerError):
-            found = series_of(app, ",".join(series), name, now - HOUR_S, now)
-            source = f"/api/v1/history?{urlencode({'job': name, 'series': ','.join(series)})}"
-            charts.append(Chart(title, "a minute", source, found.at, dict(found.series)))
-    return charts
 
 
 def hosts_of(fleet: FleetView, name: str) -> list[HostView]:
@@ -172,19 +162,14 @@ def _text(value: Any) -> str:
 # ---------------------------------------------------------------------- parts
 
 
-def _is_part(request: web.Request) -> bool:
-    """Whether only the block `live` is wanted: for a refresh, or as a part of the job's page."""
-    return request.headers.get("HX-Request") == "true"
-
-
 def _most(request: web.Request) -> int:
-    return PART if _is_part(request) else WHOLE
+    return PART if is_part(request) else WHOLE
 
 
 async def _rows(request: web.Request) -> web.StreamResponse:
     name = known_job(call_of(request))
     found = await in_thread(request, newest_rows, request.app[SETTINGS], name, _most(request))
-    return page(request, "job_rows.html", part=_is_part(request), name=name, table=rows_table(found))
+    return page(request, "job_rows.html", part=is_part(request), name=name, table=rows_table(found))
 
 
 def rows_table(found: list[ItemRow]) -> RowsTable:
@@ -214,13 +199,13 @@ async def _failures(request: web.Request) -> web.StreamResponse:
         )
 
     letters, failures = await in_thread(request, read)
-    return page(request, "job_failures.html", part=_is_part(request), name=name, letters=letters, failures=failures)
+    return page(request, "job_failures.html", part=is_part(request), name=name, letters=letters, failures=failures)
 
 
 async def _lines(request: web.Request) -> web.StreamResponse:
     name = known_job(call_of(request))
     lines = await in_thread(request, job_log_lines, request.app[SETTINGS], name, None, _most(request))
-    return page(request, "job_lines.html", part=_is_part(request), name=name, lines=lines[::-1])
+    return page(request, "job_lines.html", part=is_part(request), name=name, lines=lines[::-1])
 
 
 # ---------------------------------------------------------------------- export, retry

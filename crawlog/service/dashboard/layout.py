@@ -20,7 +20,7 @@ import crawlog
 from crawlog.service.access import is_allowed
 from crawlog.service.answers import verdict
 from crawlog.service.guards import HEADERS
-from crawlog.service.routing import Handler, Role, add, prefix_of, role_of, user_of
+from crawlog.service.routing import Handler, Role, add, is_part, prefix_of, role_of, user_of
 
 from . import charts, words
 
@@ -137,7 +137,7 @@ class PageLayout:
         }
         values = shared | {"m": self._templates.get_template("macros.html").make_module(shared)} | values
         headers = {"Content-Security-Policy": POLICY, "Vary": "HX-Request"}
-        if request.headers.get("HX-Request") == "true" and "live" in found.blocks:
+        if is_part(request) and "live" in found.blocks:
             parts = found.blocks["live"](found.new_context(values))
             return web.Response(text="".join(parts), content_type="text/html", charset="utf-8", headers=headers)
         note = self._notes.pop(request.cookies.get(NOTE, ""), None)

@@ -8,13 +8,11 @@ from urllib.parse import quote
 from aiohttp import web
 
 from crawlog.outcome import left_text
-from crawlog.service.answers import AnswerError
-from crawlog.service.api_watch import series_of
 from crawlog.service.routing import add, fleet_of, in_thread, prefix_of
 from crawlog.service.watch import WATCHER, Alert
 from crawlog.streams.fleet import FleetStatus, FleetView, JobView, StageView
 
-from .charts import Chart
+from .charts import last_hour
 from .layout import NavEntry, add_page, page
 
 NAV = (NavEntry("Overview", "/ui/"),)
@@ -25,7 +23,6 @@ MOST_ALERTS = 20  # Alerts that are shown before the others are folded
 
 OLD_S = 60.0  # Age from which a look of the watch is too old to say that nothing needs a look
 
-# Titles of charts, their units, and their series: of the history, with the names that are shown.
 CHARTS = (
     ("Rate of each stage, last hour", "a second", {"fetch.rate": "fetch", "parse.rate": "parse", "sink.rate": "items"}),
     ("Lag of each stage, last hour", "records", {"fetch.lag": "frontier", "parse.lag": "parse", "sink.lag": "items"}),
@@ -67,8 +64,7 @@ async def _overview(request: web.Request) -> web.StreamResponse:
     values["looked_at"] = looked_at = watcher.looked_at if watcher is not None else 0.0
     values |= {"is_old": now - looked_at > OLD_S, "most_alerts": MOST_ALERTS, "left_text": left_text, "link": link}
     values["troubled"] = {one.subject for one in alerts if one.kind == "job"}
-    is_whole = request.headers.get("HX-Request") != "true"
-    values["charts"] = await in_thread(request, _charts, request.app, now) if is_whole else []
+    values["charts"] = await last_hour(request, CHARTS)
     return page(request, "overview.html", **values)
 
 
@@ -102,20 +98,6 @@ def river(status: FleetStatus) -> list[RiverStage]:
         RiverStage("Parse", "parse", "links and rows of pages", parse, parsed),
         RiverStage("Items", "sink", "outputs", sink, written),
     ]
-
-
-def _charts(app: web.Application, now: float) -> list[Chart]:
-    try:
-        return [_chart(app, now, title, unit, names) for title, unit, names in CHARTS]
-    except AnswerError:  # without a history, the page shows all else
-        return []
-
-
-def _chart(app: web.Application, now: float, title: str, unit: str, names: dict[str, str]) -> Chart:
-    wanted = ",".join(names)
-    found = series_of(app, wanted, "", now - 3_600, now)
-    series: dict[str, Sequence[float | None]] = {shown: found.series[name] for name, shown in names.items()}
-    return Chart(title, unit, f"/api/v1/history?series={wanted}", found.at, series)
 
 
 def link(alert: Alert) -> str:

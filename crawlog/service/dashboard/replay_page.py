@@ -10,6 +10,7 @@ from multidict import MultiDict, MultiDictProxy
 from crawlog.outcome import counted
 from crawlog.service.access import is_allowed
 from crawlog.service.api_control import ReplayAnswer, ReplayBody, replay_of
+from crawlog.service.endpoint import call_of
 from crawlog.service.routing import in_thread, role_of
 
 from . import forms
@@ -38,7 +39,7 @@ async def _replay(request: web.Request) -> web.StreamResponse:
         own: MultiDict[Any] = MultiDict((name, value) for name, value in given.items() if name != BEFORE)
         try:
             body = msgspec.structs.replace(forms.body_of(MultiDictProxy(own), ReplayBody), execute=False)
-            answer = await in_thread(request, replay_of, forms.call_of(request, body))
+            answer = await in_thread(request, replay_of, call_of(request, body))
         except Exception as error:  # noqa: BLE001 - problem_of raises the others
             _, problem = problem_of(error)
     fields = {name: given.getall(name) for name in dict.fromkeys(given) if name != BEFORE}

@@ -1,9 +1,7 @@
 """Topics and groups: sizes, lag, how far each stage has come in each partition, and records as people read them."""
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -11,15 +9,13 @@ from aiohttp import web
 
 from crawlog.commands.shown_records import MOST_RECORDS, ShownRecord, TopicRecords
 from crawlog.schemas import pages
-from crawlog.service.answers import AnswerError
 from crawlog.service.api_topics import RecordsQuery, TopicView, records_of, topics_of
-from crawlog.service.api_watch import series_of
+from crawlog.service.endpoint import call_of
 from crawlog.service.routing import fleet_of, in_thread
 from crawlog.streams.fleet import PlaceView
 from crawlog.streams.log import TOPIC_KINDS
 
-from .charts import Chart
-from .forms import call_of
+from .charts import last_hour
 from .layout import NavEntry, add_page, page
 from .lists import Column, Filter, Listed, listed, query_of
 
@@ -47,9 +43,7 @@ PLACES: tuple[Column[PlaceView], ...] = (
     Column("reported", "Reported", lambda one: one.reported_at, "number minor"),
 )
 
-CHART_S = 3_600.0  # Time that the chart shows, seconds
-
-LAGS = "fetch.lag,parse.lag,sink.lag"  # Series of the history
+CHARTS = (("Lag over the last hour", "records", {name: name for name in ("fetch.lag", "parse.lag", "sink.lag")}),)
 
 STAGES = Filter("stage", "Group", [("", "all"), *((stage, stage) for stage in ("fetch", "parse", "sink"))])
 
@@ -77,14 +71,14 @@ def routes(app: web.Application) -> None:
 
 
 async def _topics(request: web.Request) -> web.StreamResponse:
-    rows, places, lag = await asyncio.gather(
+    rows, places, charts = await asyncio.gather(
         in_thread(request, topics_of, call_of(request)),
         in_thread(request, fleet_of(request).places),
-        in_thread(request, _lag_chart, request.app),
+        last_hour(request, CHARTS),
     )
     prefix = rows[0].name.removesuffix(TOPIC_KINDS[0].name) if rows else ""
     topics, groups = topics_page(rows, request.query), lags_of(places)
-    return page(request, "topics.html", topics=topics, groups=groups, lag=lag, cut=len(prefix))
+    return page(request, "topics.html", topics=topics, groups=groups, charts=charts, cut=len(prefix))
 
 
 async def _groups(request: web.Request) -> web.StreamResponse:
@@ -102,17 +96,6 @@ async def _records(request: web.Request) -> web.StreamResponse:
     return page(
         request, "records.html", found=found, names=names, given=query, links=links_of(found), urls=urls_of(found)
     )
-
-
-def _lag_chart(app: web.Application) -> Chart | None:
-    """The lag of each stage over the last hour; None if the service keeps no history."""
-    now = time.time()
-    with suppress(AnswerError):
-        found = series_of(app, LAGS, "", now - CHART_S, now)
-        return Chart(
-            "Lag over the last hour", "records", f"/api/v1/history?series={LAGS}", found.at, dict(found.series)
-        )
-    return None
 
 
 def topics_page(rows: Sequence[TopicView], given: Mapping[str, str]) -> Listed[TopicView]:

@@ -15,10 +15,11 @@ from multidict import MultiDict, MultiDictProxy
 from crawlog.commands.projects import ProjectVersion, versions
 from crawlog.service.answers import AnswerError
 from crawlog.service.api_try import TriedPage, TryBody, try_spider
+from crawlog.service.endpoint import call_of
 from crawlog.service.routing import SETTINGS, add, in_thread, prefix_of, user_of
 from crawlog.streams.spiders import StoredPage
 
-from .forms import body_of, call_of, form_of
+from .forms import body_of, form_of
 from .frames import page_frame
 from .layout import NavEntry, add_page, page, problem_of, with_errors
 

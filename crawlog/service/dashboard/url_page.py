@@ -13,7 +13,7 @@ from crawlog.commands.one_page import place_of, stored_at
 from crawlog.commands.page_changes import differences
 from crawlog.commands.why import Story
 from crawlog.service.api_jobs import WhyQuery, url_story
-from crawlog.service.endpoint import ApiCall
+from crawlog.service.endpoint import ApiCall, call_of
 from crawlog.service.routing import SETTINGS, in_thread
 from crawlog.streams.fleet import FleetState, JobView
 from crawlog.streams.fold import Event
@@ -21,7 +21,6 @@ from crawlog.streams.jobs import Orders
 from crawlog.streams.parse import fields_of, ignored
 from crawlog.streams.url import Places
 
-from .forms import call_of
 from .frames import page_frame
 from .layout import NavEntry, add_page, page
 

@@ -122,6 +122,10 @@ class Alerts:
         self._first: dict[str, float] = {}
         self._last: dict[str, float] = dict.fromkeys(kept, now)
 
+    def in_order(self) -> list[Alert]:
+        """The alerts that are raised: critical ones first, then the newest first."""
+        return sorted(self.raised.values(), key=lambda one: (one.severity != "critical", -one.since, one.id))
+
     def take(self, findings: Iterable[AlertFinding], now: float) -> list[AlertChange]:
         """Takes what the rules find now; returns what has changed. Texts of alerts follow what is found."""
         found = {f"{one.rule}:{one.subject}": one for one in findings}

@@ -13,7 +13,6 @@ import shutil
 import socket
 import sqlite3
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,9 +74,8 @@ class Watcher:
 
     @property
     def raised(self) -> list[Alert]:
-        """The alerts that are raised: critical ones first, then the newest first."""
-        raised = list(self._alerts.raised.values())
-        return sorted(raised, key=lambda one: (one.severity != "critical", -one.since, one.id))
+        """The alerts that are raised, in their order."""
+        return self._alerts.in_order()
 
     async def run(self) -> None:
         """Looks and calls until it is cancelled."""
@@ -99,9 +97,9 @@ class Watcher:
 
         Raises: EngineError: the log does not answer.
         """
-        status, lost, letters = self._fleet.status(), self._fleet.lost(), Counter(letters_of(self._fleet))
-        dead = sum(letters.values())
-        sample = self._sampler.take(FleetLook(now, status.jobs, status.stages, len(status.workers), dead))
+        status, lost, letters = self._fleet.status(), self._fleet.lost(), letters_of(self._fleet)
+        look = FleetLook(now, status.jobs, status.stages, len(status.workers), letters.total())
+        sample = self._sampler.take(look)
         with _unharmed():
             if self.history is not None:
                 self.history.note(now, sample)
