@@ -1,5 +1,6 @@
 """Reads crawl.hosts into a `HostTable`: once for a command, or all the time for the service."""
 
+import sqlite3
 import threading
 import time
 from typing import TYPE_CHECKING, Self
@@ -65,6 +66,8 @@ class HostReader:
                 self._follow()
             except Exception as error:  # noqa: BLE001  # figures are for people only: the service goes on without them
                 log.warning("hosts_unread", error=repr(error))
+                if isinstance(error, sqlite3.Error):  # the disk was full, and the table's file is damaged
+                    self.table = HostTable()
                 self._stop.wait(AGAIN_S)
 
     def _follow(self, deadline: float | None = None) -> None:
