@@ -52,8 +52,9 @@ def is_other(was: Progress | None, now: Progress | None) -> bool:
 
 
 def changed_jobs(was: Progress | None, now: Progress) -> set[str]:
-    """The jobs whose views a report changes, beside those whose counts it changes: outputs of theirs, or it leaves them
-    out, as a report of all jobs does with one that ended.
+    """The jobs whose views a report changes otherwise than by counts.
+
+    Their outputs have changed, or a report of all jobs no longer names them.
     """
     changed = {*now.rows, *now.waiting, *now.gone}
     if was is not None:

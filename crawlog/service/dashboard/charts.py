@@ -1,4 +1,4 @@
-"""Charts: a series as points of an SVG, for browsers without scripts; uPlot draws the same where scripts run."""
+"""Charts of the history: an SVG for browsers without scripts; uPlot draws the same where scripts run."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
