@@ -148,6 +148,7 @@ async def test_the_owner_parses_the_pages_of_a_helper_that_was_killed(monkeypatc
         (await one.started()).kill()
         await one.all_in_the_log(MANY)
         is_whole(one, MANY)
+        await until(lambda: not one.lender._helpers[0]._flying)  # its batches are forgotten: there is room again
         one.take(3)
         await until(lambda: len(one.helpers) == 2)
         one.helpers[1].go()
